@@ -1,0 +1,134 @@
+// What goes into an engine and what comes out of it.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "common/kv_cache/page_pool.h"
+#include "common/prefix_hash/block_hash.h"
+
+namespace baton {
+
+struct SamplingParams {
+  double temperature = 1.0;  // 0: greedy
+  double top_p = 1.0;
+  int top_k = 0;             // 0 and -1: off
+  double min_p = 0.0;
+  double presence_penalty = 0.0;
+  double frequency_penalty = 0.0;
+  double repetition_penalty = 1.0;
+  std::vector<std::pair<std::int32_t, float>> logit_bias;
+  std::optional<std::uint64_t> seed;  // absent: a random one is drawn
+  bool logprobs = false;
+  int top_logprobs = 0;
+};
+
+struct StopParams {
+  std::int64_t max_tokens = 0;  // >= 1 for generation
+  std::int64_t min_tokens = 0;
+  std::vector<std::string> stop;
+  std::vector<std::int32_t> stop_token_ids;
+  bool ignore_eos = false;
+};
+
+// Keys for the prefix cache. Blocks computed by the consumer itself over an exact prefix are
+// stored under `exact_space`; blocks that came from elsewhere, and all that follow them, under
+// `approx_space` (fidelity is inherited). Reads accept exact blocks always, approximate ones only
+// if `approx_space` is set.
+struct CacheKeys {
+  std::vector<BlockHash> blocks;  // one per full 64-token block of the prompt; empty: no caching
+  std::string exact_space;        // digest of the native space, fidelity "exact"
+  std::string approx_space;       // digest with the hand-off's fidelity; empty: not accepted
+};
+
+struct EngineRequest {
+  std::string request_id;
+  std::vector<std::int32_t> tokens;         // prompt, not empty
+  std::vector<std::int32_t> resume_tokens;  // already generated and delivered (replay)
+  int adapter = -1;
+  SamplingParams sampling;
+  StopParams stop;
+  int priority = 0;                         // higher first
+  CacheKeys cache;
+  // Tokens [max(4, cached), handoff_end) will be delivered through a PrefixLanding; a multiple of
+  // 64; 0: everything is computed here. Needs end < tokens.size().
+  std::int32_t handoff_end = 0;
+  // Producer mode: compute K/V of all tokens, report each layer through OnKvReady, generate
+  // nothing.
+  bool prefill_only = false;
+  std::int32_t report_from = 0;             // prefill_only: first token to report, multiple of 16
+};
+
+// Reserved, unpublished pages for a prefix that arrives from elsewhere. Workers write rows
+// [begin, end) of every (layer, head) and then call Engine::PublishPrefix. Holding the landing
+// holds the pages: an aborted request's pages are not reused before the writer lets go.
+struct PrefixLanding {
+  int layers = 0;
+  int kv_heads = 0;
+  std::int32_t begin = 0;  // first token to write
+  std::int32_t end = 0;    // one past the last, multiple of 64
+  std::int32_t first_page = 0;               // page index of pages[..][0]
+  std::vector<std::vector<PageRef>> pages;   // [layer * kv_heads + head][page - first_page]
+};
+
+// Pages of one layer that hold rows [begin, end), for a sender. The references keep them alive.
+struct KvReady {
+  int layer = 0;
+  std::int32_t begin = 0;  // multiple of 16
+  std::int32_t end = 0;
+  std::vector<std::vector<PageRef>> pages;  // [kv_head][page], first page holds row `begin`
+};
+
+struct Admission {
+  std::int32_t cached_tokens = 0;                // found in the prefix cache
+  std::shared_ptr<PrefixLanding> landing;        // null: nothing needs to arrive
+};
+
+struct TokenLogprobEntry {
+  std::int32_t token_id = 0;
+  float logprob = 0;
+  std::string bytes;
+};
+
+struct TokenDelta {
+  std::string text;                              // whole characters only; may be empty
+  std::vector<std::int32_t> token_ids;
+  std::vector<std::vector<TokenLogprobEntry>> logprobs;  // per token: chosen first, then top
+};
+
+enum class FinishReason { kStop, kLength, kCancelled, kError };
+
+struct FinishInfo {
+  absl::Status status;                           // not OK: reason is kCancelled or kError
+  FinishReason reason = FinishReason::kStop;
+  std::string stop_text;
+  std::int32_t stop_token_id = -1;
+  std::int64_t prompt_tokens = 0;
+  std::int64_t completion_tokens = 0;
+  std::int64_t cached_tokens = 0;
+  std::int64_t transferred_tokens = 0;           // delivered through a landing
+  std::int64_t computed_tokens = 0;              // prompt rows this engine ran forward
+  double queue_s = 0;                            // submit to admission
+  double prefill_s = 0;                          // wall time of steps that held prompt rows of this request, own part
+  double first_token_s = 0;                      // submit to first token; 0: none
+  double total_s = 0;
+};
+
+// Called on the engine's thread, in order; must return at once (enqueue, don't wait).
+class RequestListener {
+ public:
+  virtual ~RequestListener() = default;
+  // Memory is reserved and the cache was asked. Exactly once before anything else but OnFinished.
+  virtual void OnAdmitted(const Admission& admission) {}
+  virtual void OnKvReady(KvReady ready) {}
+  virtual void OnTokens(TokenDelta delta) {}
+  // Exactly once, last. All memory of the request but its landing is given back by then.
+  virtual void OnFinished(const FinishInfo& info) = 0;
+};
+
+}  // namespace baton
