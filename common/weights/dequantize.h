@@ -37,10 +37,10 @@ float HalfToFloat(uint16_t half);      // IEEE binary16, exact (subnormals, infi
 float Bfloat16ToFloat(uint16_t bits);  // exact
 
 // F32, F16, BF16, Q8_0, Q4_0, Q4_1.
-bool IsDequantizable(DType dtype);
+bool IsDequantizable(StoredDType dtype);
 
 // Converts `n` elements at `src` (any alignment) to `dst` [n]. Errors: Unimplemented for a dtype
 // that is not dequantizable, InvalidArgument if `n` is not whole blocks.
-absl::Status DequantizeRow(DType dtype, const std::byte* src, float* dst, int64_t n);
+absl::Status DequantizeRow(StoredDType dtype, const std::byte* src, float* dst, int64_t n);
 
 }  // namespace baton

@@ -12,8 +12,8 @@
 namespace baton {
 
 // Every element or block format the readers know the size of. IsDequantizable says which of them
-// Baton can also read.
-enum class DType : uint8_t {
+// Baton can also read. (Kernels compute in DType, kernels/dtype.h.)
+enum class StoredDType : uint8_t {
   kF32,
   kF16,
   kBF16,
@@ -39,19 +39,19 @@ enum class DType : uint8_t {
   kBool,
 };
 
-std::string_view DTypeName(DType dtype);
+std::string_view DTypeName(StoredDType dtype);
 // Elements in one block (1 for plain types) and its size in bytes.
-int64_t DTypeBlockElements(DType dtype);
-int64_t DTypeBlockBytes(DType dtype);
+int64_t DTypeBlockElements(StoredDType dtype);
+int64_t DTypeBlockBytes(StoredDType dtype);
 
 // Bytes of a row of `n` elements; `n` is a multiple of the block.
-inline int64_t DTypeRowBytes(DType dtype, int64_t n) {
+inline int64_t DTypeRowBytes(StoredDType dtype, int64_t n) {
   return n / DTypeBlockElements(dtype) * DTypeBlockBytes(dtype);
 }
 
 struct TensorView {
   std::string name;            // as the file spells it
-  DType dtype = DType::kF32;
+  StoredDType dtype = StoredDType::kF32;
   std::vector<int64_t> shape;  // outermost dimension first (PyTorch order), also for GGUF
   const std::byte* data = nullptr;  // row-major; in the mapped file, maybe unaligned; null if empty
   size_t nbytes = 0;
@@ -68,6 +68,6 @@ std::string ShapeString(const std::vector<int64_t>& shape);
 
 // Bytes of a tensor. Errors: InvalidArgument for a negative dimension, a product beyond int64, or a
 // row that is not whole blocks.
-absl::StatusOr<int64_t> TensorBytes(DType dtype, const std::vector<int64_t>& shape);
+absl::StatusOr<int64_t> TensorBytes(StoredDType dtype, const std::vector<int64_t>& shape);
 
 }  // namespace baton
