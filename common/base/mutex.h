@@ -6,16 +6,16 @@
 #include <condition_variable>
 #include <mutex>
 
+// GUARDED_BY, PT_GUARDED_BY, NO_THREAD_SAFETY_ANALYSIS.
+#include "absl/base/thread_annotations.h"
+
 #if defined(__clang__)
 #define BATON_ATTR(x) __attribute__((x))
 #else
 #define BATON_ATTR(x)
 #endif
-#define GUARDED_BY(x) BATON_ATTR(guarded_by(x))
-#define PT_GUARDED_BY(x) BATON_ATTR(pt_guarded_by(x))
 #define REQUIRES(...) BATON_ATTR(requires_capability(__VA_ARGS__))
 #define EXCLUDES(...) BATON_ATTR(locks_excluded(__VA_ARGS__))
-#define NO_THREAD_SAFETY_ANALYSIS BATON_ATTR(no_thread_safety_analysis)
 
 namespace baton {
 
