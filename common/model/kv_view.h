@@ -38,6 +38,8 @@ struct LayerSegments {
 class KvView {
  public:
   virtual ~KvView() = default;
+  // Layout of every page the view answers with; the same for all views of a batch.
+  virtual const KvPageLayout& layout() const = 0;
   // Stores the new rows of `layer`. Capacity was reserved by the owner: cannot fail.
   virtual void Append(int layer, const KvRows& rows) = 0;
   // The answer stays valid until the next call for this view.

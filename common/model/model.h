@@ -59,12 +59,14 @@ class Model {
   std::unique_ptr<Weights> weights_;
 };
 
-// LoRA adapters packed for per-row use over one model. Index i is the i-th added.
+// LoRA adapters packed for per-row use over one model. Index i is the i-th added. Adding is for
+// the owner, before or between forward passes; reading is free for any thread.
 class AdapterSet {
  public:
   explicit AdapterSet(std::shared_ptr<const Model> model);
   ~AdapterSet();
-  // Returns the adapter's index. INVALID_ARGUMENT when its shapes do not fit the model.
+  // Returns the adapter's index. INVALID_ARGUMENT naming layer and module when its shapes do not
+  // fit the model.
   absl::StatusOr<int> Add(const LoraAdapter& adapter, Executor& executor);
   int size() const;
   const std::string& digest(int index) const;
@@ -80,7 +82,8 @@ class AdapterSet {
 inline constexpr int kNoAdapter = -1;
 
 // Rows [row_begin, row_end) of a batch belong to one sequence. Slices are in row order, without
-// gaps.
+// gaps, each with a view of its own. Neighbours with the same adapter share its matrix products,
+// so sort a batch by adapter where the order is free.
 struct SequenceSlice {
   std::int32_t row_begin = 0;
   std::int32_t row_end = 0;
@@ -107,28 +110,37 @@ class CaptureHook {
  public:
   virtual ~CaptureHook() = default;
   // True if h_in is wanted for this layer (it costs a pass over the rows).
-  virtual bool WantsInput(int layer) const { return false; }
+  virtual bool WantsInput(int /*layer*/) const { return false; }
   // Called after the layer's K and V were appended to the views, before attention runs.
-  virtual void OnKv(const LayerCapture& capture) {}
+  virtual void OnKv(const LayerCapture& /*capture*/) {}
 };
 
+// Batch invariant: what is computed for a row has the same bits whatever else is in the batch and
+// however a sequence is cut into chunks. Allocates only when a batch is larger than any before.
 class ForwardPass {
  public:
   // `adapters` may be null; both must outlive the pass.
   ForwardPass(std::shared_ptr<const Model> model, const AdapterSet* adapters, Executor& executor);
   ~ForwardPass();
 
-  // Token embeddings [n, hidden], in a buffer of the pass (valid until the next Embed).
+  // Token embeddings [n, hidden], in a buffer of the pass (valid until the next Embed). Token ids
+  // are in [0, vocab): checked by whoever admits a request.
   float* Embed(std::span<const std::int32_t> tokens);
   // Runs layers [begin, end) in place on hidden [n, hidden].
   void RunLayers(int begin, int end, float* hidden, const ForwardBatch& batch, CaptureHook* hook);
-  // Final norm and head for the named rows: [rows.size(), vocab], valid until the next call.
+  // Final norm and head for the named rows of hidden: [rows.size(), vocab], valid until the next call.
   const float* Logits(const float* hidden, std::span<const std::int32_t> rows);
   // -log p(targets[i]) from hidden row i, computed in chunks of rows, never a full logits matrix.
   std::vector<float> Surprisal(const float* hidden, std::span<const std::int32_t> targets);
 
  private:
   struct Workspace;
+  void RunAttention(int layer, float* hidden, const ForwardBatch& batch, CaptureHook* hook);
+  void Capture(int layer, const float* hidden, const float* k, const float* v, std::int64_t n,
+               CaptureHook* hook);
+  void Attend(int layer, const float* q, float* out, const ForwardBatch& batch);
+  void RunMlp(int layer, float* hidden, std::int64_t n);
+
   std::shared_ptr<const Model> model_;
   const AdapterSet* adapters_;
   Executor& executor_;

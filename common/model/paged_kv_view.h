@@ -10,6 +10,7 @@ class PagedKvView final : public KvView {
  public:
   // `table` must have the capacity for every row that will be appended.
   PagedKvView(SequenceTable& table, const KvPageLayout& layout);
+  const KvPageLayout& layout() const override { return layout_; }
   void Append(int layer, const KvRows& rows) override;
   const LayerSegments& Select(int layer, const QueryBlock& q) override;
 

@@ -1,0 +1,317 @@
+#!/usr/bin/env python3
+"""Writes the reference fixtures of the model tests from Hugging Face Transformers. Runs offline.
+
+    python make_reference.py tiny                           # tiny random models, LoRA adapters
+    python make_reference.py smollm2 --gguf FILE --text FILE
+
+Needs torch, transformers, peft, safetensors and gguf. A reference is a pair NAME.json (index:
+tensor name -> dtype, shape, byte offset; plus scalars) and NAME.bin (raw little-endian values).
+"""
+import argparse
+import json
+import pathlib
+import shutil
+
+import numpy as np
+import torch
+import transformers
+
+HERE = pathlib.Path(__file__).resolve().parent
+DATA = HERE.parent
+torch.set_grad_enabled(False)
+
+
+class Reference:
+    """Collects tensors and scalars; writes them as NAME.json + NAME.bin."""
+
+    def __init__(self):
+        self.tensors, self.scalars, self.blob = {}, {}, bytearray()
+
+    def add(self, name, value):
+        a = np.asarray(value)
+        a = np.ascontiguousarray(a, dtype="<i4" if np.issubdtype(a.dtype, np.integer) else "<f4")
+        self.tensors[name] = {"dtype": "i32" if a.dtype.kind == "i" else "f32",
+                              "shape": list(a.shape), "offset": len(self.blob)}
+        self.blob += a.tobytes()
+
+    def write(self, stem):
+        self.scalars["versions"] = {"torch": torch.__version__,
+                                    "transformers": transformers.__version__}
+        index = {"scalars": self.scalars, "tensors": self.tensors}
+        stem.with_suffix(".json").write_text(json.dumps(index, indent=1) + "\n")
+        stem.with_suffix(".bin").write_bytes(bytes(self.blob))
+        print(stem, len(self.blob), "bytes")
+
+
+def surprisal(logits, tokens):
+    """-log p(token[t + 1] | tokens[..t]) for every t but the last."""
+    logp = torch.log_softmax(logits[:-1].double(), -1)
+    return -logp.gather(1, tokens[1:, None])[:, 0]
+
+
+def capture(model, tokens, layers):
+    """Logits, and K before RoPE, V and normalised pre-gamma input of the named layers."""
+    seen, handles = {}, []
+
+    def keep(name):
+        return lambda _m, _i, out: seen.__setitem__(name, out[0].float().clone())
+
+    for i in layers:
+        layer = model.model.layers[i]
+        attn = layer.self_attn
+        norm = getattr(attn, "k_norm", None)
+        handles.append(attn.v_proj.register_forward_hook(keep(f"v.{i}")))
+        if norm is None:
+            handles.append(attn.k_proj.register_forward_hook(keep(f"k_pre_rope.{i}")))
+        else:
+            handles.append(norm.register_forward_hook(
+                lambda _m, _i, out, i=i: seen.__setitem__(
+                    f"k_pre_rope.{i}", out[0].float().flatten(1).clone())))
+
+        def pre(m, args, i=i):
+            x = args[0][0].float()
+            seen[f"h_in.{i}"] = x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True)
+                                                + m.variance_epsilon)
+        handles.append(layer.input_layernorm.register_forward_pre_hook(pre))
+    logits = model(tokens[None]).logits[0].float()
+    for h in handles:
+        h.remove()
+    return logits, seen
+
+
+def greedy(model, prompt, n):
+    """n greedy tokens and, at each step, the gap between the two largest logits."""
+    cache, ids, out, gaps = None, prompt[None], [], []
+    for _ in range(n):
+        r = model(ids, past_key_values=cache, use_cache=True)
+        cache = r.past_key_values
+        top = r.logits[0, -1].float().topk(2)
+        out.append(int(top.indices[0]))
+        gaps.append(float(top.values[0] - top.values[1]))
+        ids = torch.tensor([[out[-1]]])
+    return out, gaps
+
+
+def set_attention(model, kind):
+    model.set_attn_implementation(kind)
+    return model
+
+
+# ---------------------------------------------------------------- tiny random models
+
+TINY = dict(vocab_size=256, hidden_size=32, intermediate_size=64, num_hidden_layers=3,
+            num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=512,
+            rms_norm_eps=1e-5, bos_token_id=1, eos_token_id=2)
+LLAMA3 = dict(rope_type="llama3", factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0,
+              original_max_position_embeddings=64)
+LINEAR = dict(rope_type="linear", factor=4.0)
+
+
+def randomise(model, seed):
+    """Weights large enough that attention and logits are far from uniform."""
+    g = torch.Generator().manual_seed(seed)
+    for name, p in model.named_parameters():
+        if name.endswith("norm.weight"):
+            p.copy_(1 + 0.3 * torch.randn(p.shape, generator=g))
+        elif name.endswith("bias"):
+            p.copy_(0.3 * torch.randn(p.shape, generator=g))
+        else:
+            fan_in = 1 if "embed" in name else p.shape[1]
+            p.copy_(torch.randn(p.shape, generator=g) * fan_in ** -0.5)
+    return model.eval()
+
+
+def classic_config(config, theta, scaling):
+    """config.json as published models have it (rope_theta and rope_scaling at the top level)."""
+    d = json.loads(config.to_json_string(use_diff=False))
+    keep = ["architectures", "attention_bias", "bos_token_id", "eos_token_id", "head_dim",
+            "hidden_act", "hidden_size", "intermediate_size", "max_position_embeddings",
+            "model_type", "num_attention_heads", "num_hidden_layers", "num_key_value_heads",
+            "rms_norm_eps", "tie_word_embeddings", "vocab_size"]
+    out = {k: d[k] for k in keep if d.get(k) is not None}
+    out.update(rope_theta=theta, rope_scaling=scaling, torch_dtype="float32")
+    return json.dumps(out, indent=1) + "\n"
+
+
+def build(cls, config_cls, seed, scaling=None, **kw):
+    theta = 10000.0
+    rope = dict(rope_theta=theta, **(scaling or dict(rope_type="default")))
+    config = config_cls(**{**TINY, **kw}, rope_parameters=rope)
+    config._attn_implementation = "eager"
+    model = randomise(cls(config).float(), seed)
+    model.config.architectures = [cls.__name__]
+    return model, classic_config(model.config, theta, scaling)
+
+
+def save(model, config_json, folder, **kw):
+    shutil.rmtree(folder, ignore_errors=True)
+    model.save_pretrained(folder, **kw)
+    for extra in ("generation_config.json",):
+        (folder / extra).unlink(missing_ok=True)
+    (folder / "config.json").write_text(config_json)
+    for path in folder.iterdir():
+        path.chmod(0o644)
+
+
+def add_model(ref, prefix, model, tokens, every=4):
+    layers = range(model.config.num_hidden_layers)
+    logits, seen = capture(model, tokens, layers)
+    sdpa = set_attention(model, "sdpa")(tokens[None]).logits[0]
+    set_attention(model, "eager")
+    ref.scalars[prefix + "eager_vs_sdpa"] = float((logits - sdpa).abs().max())
+    ref.add(prefix + "logits", logits[::every])
+    ref.add(prefix + "surprisal", surprisal(logits, tokens))
+    out, gaps = greedy(model, tokens[:16], 64)
+    ref.add(prefix + "greedy", out)
+    ref.add(prefix + "greedy_gap", gaps)
+    for name, value in seen.items():
+        ref.add(prefix + name, value)
+
+
+def tiny():
+    from peft import LoraConfig, get_peft_model
+    from transformers import LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM
+    from transformers import Qwen3Config, Qwen3ForCausalLM
+
+    tokens = torch.randint(3, 192, (40,), generator=torch.Generator().manual_seed(7))
+    ref = Reference()
+    ref.add("tokens", tokens)
+    ref.scalars["logits_every"] = 4
+
+    # a: tied head, plain RoPE; the same weights with linear and llama3 scaling (config swapped).
+    model, config = build(LlamaForCausalLM, LlamaConfig, 1, tie_word_embeddings=True)
+    folder = DATA / "tiny_llama"
+    save(model, config, folder)
+    add_model(ref, "tiny_llama/", model, tokens)
+    for name, scaling in (("linear", LINEAR), ("llama3", LLAMA3)):
+        scaled, scaled_config = build(LlamaForCausalLM, LlamaConfig, 1, scaling,
+                                      tie_word_embeddings=True)
+        (folder / f"config.{name}.json").write_text(scaled_config)
+        logits, _ = capture(scaled, tokens, [])
+        ref.add(f"tiny_llama.{name}/logits", logits[::4])
+        ref.add(f"tiny_llama.{name}/inv_freq", scaled.model.rotary_emb.inv_freq)
+
+    # LoRA adapters on a.
+    everything = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
+    for name, cfg in (
+            ("all", dict(r=4, lora_alpha=8, target_modules=everything)),
+            ("qv", dict(r=2, lora_alpha=3, use_rslora=True, target_modules=["q_proj", "v_proj"]))):
+        base, _ = build(LlamaForCausalLM, LlamaConfig, 1, tie_word_embeddings=True)
+        peft = get_peft_model(base, LoraConfig(task_type="CAUSAL_LM", **cfg)).eval()
+        g = torch.Generator().manual_seed(len(name))
+        for n, p in peft.named_parameters():
+            if "lora_" in n:
+                p.copy_(0.25 * torch.randn(p.shape, generator=g))
+        adapter = DATA / f"tiny_llama_lora_{name}"
+        shutil.rmtree(adapter, ignore_errors=True)
+        peft.save_pretrained(adapter)
+        (adapter / "README.md").unlink(missing_ok=True)
+        path = adapter / "adapter_config.json"
+        fields = json.loads(path.read_text())
+        fields["base_model_name_or_path"] = "tiny_llama"
+        fields["target_modules"] = sorted(fields["target_modules"])
+        path.write_text(json.dumps(fields, indent=1) + "\n")
+        logits = peft(tokens[None]).logits[0]
+        merged = peft.merge_and_unload()(tokens[None]).logits[0]
+        ref.add(f"tiny_llama_lora_{name}/logits", logits[::4])
+        ref.scalars[f"tiny_llama_lora_{name}/merged_vs_adapter"] = float(
+            (logits - merged).abs().max())
+
+    # b: untied head, llama3 scaling, head_dim != hidden / heads, sharded.
+    model, config = build(LlamaForCausalLM, LlamaConfig, 2, LLAMA3, tie_word_embeddings=False,
+                          head_dim=16, num_hidden_layers=2, vocab_size=192, intermediate_size=48)
+    save(model, config, DATA / "tiny_llama_sharded", max_shard_size="64KB")
+    add_model(ref, "tiny_llama_sharded/", model, tokens)
+
+    # QKV bias (Qwen2) and q/k norm (Qwen3).
+    small = dict(tie_word_embeddings=True, num_hidden_layers=2, hidden_size=24, vocab_size=192,
+                 intermediate_size=32, num_attention_heads=3, num_key_value_heads=1)
+    model, config = build(Qwen2ForCausalLM, Qwen2Config, 3, **small)
+    save(model, config, DATA / "tiny_qwen2")
+    add_model(ref, "tiny_qwen2/", model, tokens)
+    model, config = build(Qwen3ForCausalLM, Qwen3Config, 4, head_dim=16, **small)
+    save(model, config, DATA / "tiny_qwen3")
+    add_model(ref, "tiny_qwen3/", model, tokens)
+    ref.write(HERE / "tiny")
+
+
+# ---------------------------------------------------------------- SmolLM2-135M
+
+PROMPTS = [
+    "The capital of France is",
+    "Once upon a time, in a small village by the sea, there lived",
+    "def fibonacci(n):\n",
+    "The three laws of thermodynamics state that",
+    "<|im_start|>user\nWhat is the largest planet in the solar system?<|im_end|>\n"
+    "<|im_start|>assistant\n",
+    "<|im_start|>user\nWrite a short poem about autumn.<|im_end|>\n<|im_start|>assistant\n",
+]
+
+
+def smollm2(gguf, text_path):
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+    gguf = pathlib.Path(gguf)
+    load = dict(gguf_file=gguf.name)
+    tokenizer = AutoTokenizer.from_pretrained(gguf.parent, **load)
+    model = AutoModelForCausalLM.from_pretrained(
+        gguf.parent, **load, dtype=torch.float32, attn_implementation="eager").eval()
+    text = pathlib.Path(text_path).read_text()
+    start = text.index("Call me Ishmael")
+    tokens = torch.tensor(tokenizer(text[start:start + 12000], add_special_tokens=False).input_ids)
+    tokens = tokens[:1024]
+    layers = [0, 15, 29]
+
+    ref = Reference()
+    ref.add("tokens", tokens)
+    eager, seen = capture(model, tokens, layers)
+    vocab = eager.shape[1]
+    columns = torch.randperm(vocab, generator=torch.Generator().manual_seed(3))[:128].sort().values
+    rows = torch.arange(31, 1024, 32)
+    ref.add("rows", rows)
+    ref.add("columns", columns)
+    ref.add("logits", eager[rows][:, columns])
+    ref.add("logsumexp", torch.logsumexp(eager.double(), -1))
+    ref.add("argmax", eager.argmax(-1))
+    top = eager.topk(2).values
+    ref.add("argmax_gap", top[:, 0] - top[:, 1])
+    ref.add("surprisal", surprisal(eager, tokens))
+    for name, value in seen.items():
+        ref.add(name, value[rows])
+    sdpa = set_attention(model, "sdpa")(tokens[None]).logits[0]
+    ref.scalars["eager_vs_sdpa"] = float((eager - sdpa).abs().max())
+    ref.scalars["perplexity"] = float(surprisal(eager, tokens).mean().exp())
+
+    for i, prompt in enumerate(PROMPTS):
+        ids = torch.tensor(tokenizer(prompt, add_special_tokens=False).input_ids)
+        out, gaps = greedy(model, ids, 64)
+        ref.add(f"prompt.{i}", ids)
+        ref.add(f"greedy.{i}", out)
+        ref.add(f"greedy_gap.{i}", gaps)
+        print(repr(prompt), "->", repr(tokenizer.decode(out)), "min gap", min(gaps))
+    ref.scalars["prompts"] = PROMPTS
+
+    # What HF's own bf16 loses against its fp32.
+    half = model.to(torch.bfloat16)(tokens[None]).logits[0].float()
+    diff = (half - eager).abs()
+    ref.scalars["hf_bf16_max_error"] = float(diff.max())
+    ref.scalars["hf_bf16_rms_error"] = float(diff.double().pow(2).mean().sqrt())
+    ref.scalars["hf_bf16_rms_error_sampled"] = float(
+        diff[rows][:, columns].double().pow(2).mean().sqrt())
+    print(json.dumps(ref.scalars, indent=1))
+    ref.write(HERE / "smollm2_135m")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("what", choices=["tiny", "smollm2"])
+    parser.add_argument("--gguf", help="SmolLM2-135M GGUF file")
+    parser.add_argument("--text", help="text of Moby Dick")
+    args = parser.parse_args()
+    if args.what == "tiny":
+        tiny()
+    else:
+        smollm2(args.gguf, args.text)
+
+
+if __name__ == "__main__":
+    main()
