@@ -17,6 +17,7 @@
 #include <utility>
 
 #include "absl/status/status.h"
+#include "common/base/strings.h"
 #include "spdlog/fmt/fmt.h"
 
 namespace baton {

@@ -17,7 +17,7 @@ struct ThreadBudget {
   static ThreadBudget Split(int cpus);
 
   // As Split(EffectiveCpuCount()), with `engine` and `worker` overriding when > 0. Explicit numbers
-  // must be in [1, 4096]; INVALID_ARGUMENT otherwise.
+  // must be in [0, 4096] (0: choose); INVALID_ARGUMENT otherwise.
   static absl::StatusOr<ThreadBudget> FromConfig(
       int engine, int worker, const MachineFiles& files = MachineFiles::Real());
 };

@@ -56,8 +56,8 @@ struct FrameHeader {
   uint32_t layer = 0;
   uint32_t token_begin = 0;    // [token_begin, token_end)
   uint32_t token_end = 0;
-  uint32_t sequence = 0;       // 0-based number in the transfer, < total_frames
-  uint32_t total_frames = 0;   // in the transfer
+  uint32_t sequence = 0;       // 0-based number in the transfer
+  uint32_t total_frames = 0;   // in the transfer; 0: the sender does not know yet
   uint64_t payload_bytes = 0;
   uint64_t payload_hash = 0;   // XXH3-64 of the payload; see HashPayload
 
