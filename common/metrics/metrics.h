@@ -15,11 +15,12 @@
 // programmer errors and abort.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "common/base/clock.h"
@@ -58,6 +59,7 @@ class Gauge {
 
  private:
   friend class GaugeFamily;
+  friend class MetricRegistry;
   std::shared_ptr<metrics_internal::RegistryState> registry_;
   prometheus::Gauge* impl_ = nullptr;
 };
@@ -157,10 +159,13 @@ class MetricRegistry {
                                      const std::vector<double>& buckets = LatencyBuckets(),
                                      size_t max_series = kDefaultMaxSeries);
   // A gauge whose value is asked for at each scrape, so that it says what is held at that moment.
+  // Without its callback the gauge stands at 0.
   // `value` is called under the registry's callback lock: it may take its owner's lock, but must
   // not call the registry.
   GaugeCallback AddGaugeCallback(const std::string& name, const std::string& help,
                                  std::function<double()> value);
+  // The same for one series of a family of this registry.
+  GaugeCallback AddGaugeCallback(Gauge gauge, std::function<double()> value);
 
   // Prometheus text exposition format 0.0.4 of everything registered.
   std::string SerializeText() const;
