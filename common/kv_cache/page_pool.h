@@ -12,6 +12,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -43,6 +44,7 @@ class PageRef {
 
  private:
   friend class PagePool;
+  friend class Reservation;
   PageRef(std::shared_ptr<PagePool> pool, std::uint32_t id, std::byte* data);
   std::shared_ptr<PagePool> pool_;
   std::uint32_t id_ = 0;
@@ -93,6 +95,14 @@ class PagePool : public std::enable_shared_from_this<PagePool> {
   // RESOURCE_EXHAUSTED naming the need and what is free.
   absl::StatusOr<Reservation> Reserve(std::string_view tag, std::int64_t pages);
   Stats GetStats() const;
+
+  // Someone who can give pages back when asked (an engine's prefix cache). `reclaim(pages)` runs
+  // on the asking thread under the pool's reclaim lock: it must only enqueue. After the returned
+  // handle is gone it neither runs nor is running.
+  using Reclaim = std::function<void(std::int64_t pages)>;
+  [[nodiscard]] std::shared_ptr<void> AddReclaimer(Reclaim reclaim);
+  // Asks everybody but the holder of `self` (may be null) for pages. Returns how many were asked.
+  int AskReclaim(std::int64_t pages, const void* self);
 
  private:
   friend class PageRef;

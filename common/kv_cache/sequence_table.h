@@ -25,7 +25,9 @@ class SequenceTable {
     return At(layer, head).pointers;
   }
   const std::vector<PageRef>& refs(int layer, int head) const { return At(layer, head).refs; }
-  std::byte* page(int layer, int head, std::size_t i) const { return At(layer, head).refs[i].data(); }
+  std::byte* page(int layer, int head, std::size_t i) const {
+    return At(layer, head).refs[i].data();
+  }
 
   void PushPage(int layer, int head, PageRef page);
   // Drops pages beyond the first `pages` of a table (rows are clamped).
@@ -35,6 +37,8 @@ class SequenceTable {
 
   // Pages that must be added so that every table can hold `rows` rows.
   std::int64_t PagesMissingFor(std::int32_t rows) const;
+  // The same for a table set that is empty.
+  static std::int64_t PagesFor(std::int32_t rows, int layers, int kv_heads);
   // Adds empty pages from `reservation` until every table can hold `rows` rows.
   void EnsureCapacity(std::int32_t rows, Reservation& reservation);
 
@@ -44,7 +48,9 @@ class SequenceTable {
     std::vector<const std::byte*> pointers;
     std::int32_t num_rows = 0;
   };
-  Table& At(int layer, int head) { return tables_[static_cast<std::size_t>(layer) * kv_heads_ + head]; }
+  Table& At(int layer, int head) {
+    return tables_[static_cast<std::size_t>(layer) * kv_heads_ + head];
+  }
   const Table& At(int layer, int head) const {
     return tables_[static_cast<std::size_t>(layer) * kv_heads_ + head];
   }
