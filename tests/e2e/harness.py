@@ -1,0 +1,344 @@
+"""Real daemons in real processes, driven by real clients.
+
+Every scenario makes a Cluster in a temporary folder, starts nodes with generated configuration
+files on ports the system picks, and waits for conditions with deadlines (never for a fixed time).
+"""
+import contextlib
+import json
+import os
+import pathlib
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import urllib.request
+
+import grpc
+import numpy as np
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+BIN = pathlib.Path(os.environ["BATON_BIN_DIR"])
+sys.path.insert(0, os.environ["BATON_PY_STUBS"])
+import common_pb2  # noqa: E402,F401
+import decode_pb2  # noqa: E402,F401
+import decode_pb2_grpc  # noqa: E402,F401
+import prefill_pb2  # noqa: E402,F401
+import prefill_pb2_grpc  # noqa: E402,F401
+import router_pb2  # noqa: E402
+import router_pb2_grpc  # noqa: E402
+
+REAL_MODEL = os.environ.get("BATON_SMOLLM2_GGUF", "")
+
+
+def wait_for(condition, seconds, what):
+    """Polls until `condition()` is true; its last value is returned."""
+    deadline = time.monotonic() + seconds
+    while True:
+        value = condition()
+        if value:
+            return value
+        if time.monotonic() > deadline:
+            raise AssertionError(f"not within {seconds} s: {what}")
+        time.sleep(0.02)
+
+
+def check(condition, message):
+    if not condition:
+        raise AssertionError(message)
+
+
+class Node:
+    """One daemon process."""
+
+    def __init__(self, cluster, role, name, config, prefix=(), env=None):
+        self.cluster, self.role, self.name = cluster, role, name
+        self.config_path = cluster.dir / f"{name}.yaml"
+        self.ports_path = cluster.dir / f"{name}.ports.json"
+        self.log_path = cluster.dir / f"{name}.log"
+        self.prefix, self.env = list(prefix), dict(env or {})
+        self.config = config
+        self.process = None
+
+    def start(self, wait=True):
+        self.config_path.write_text(json.dumps(self.config, indent=1) + "\n")
+        self.ports_path.unlink(missing_ok=True)
+        log = open(self.log_path, "ab")
+        self.process = subprocess.Popen(
+            [*self.prefix, str(BIN / f"baton-{self.role}"), "--config", str(self.config_path),
+             "--ports-file", str(self.ports_path)],
+            stdout=log, stderr=log, stdin=subprocess.DEVNULL, env={**os.environ, **self.env})
+        log.close()
+        if wait:
+            self.wait_ports()
+        return self
+
+    def wait_ports(self, seconds=90):
+        def ports():
+            if self.process.poll() is not None:
+                raise AssertionError(f"{self.name} exited with {self.process.returncode}:\n{self.log()[-3000:]}")
+            with contextlib.suppress(OSError, ValueError):
+                return json.loads(self.ports_path.read_text())
+            return None
+        self.ports = wait_for(ports, seconds, f"{self.name} to write its ports")
+        return self.ports
+
+    def pin_ports(self):
+        """The next start uses the ports of this one."""
+        self.config.setdefault("rpc", {})["port"] = self.ports["grpc"]
+        self.config.setdefault("http", {})["port"] = self.ports["http"]
+
+    @property
+    def host(self):
+        return self.config.get("rpc", {}).get("bind", "127.0.0.1")
+
+    @property
+    def address(self):
+        return f"{self.host}:{self.ports['grpc']}"
+
+    def http(self, path, seconds=10):
+        host = self.config.get("http", {}).get("bind", "127.0.0.1")
+        with urllib.request.urlopen(f"http://{host}:{self.ports['http']}{path}", timeout=seconds) as r:
+            return r.read().decode()
+
+    def metric(self, name, **labels):
+        """Sum over the samples of `name` whose labels include `labels`; 0 when there is none."""
+        total = 0.0
+        for line in self.http("/metrics").splitlines():
+            m = re.match(r"([a-zA-Z_:][\w:]*)(?:\{(.*)\})? (\S+)", line)
+            if not m or m.group(1) != name:
+                continue
+            have = dict(re.findall(r'(\w+)="([^"]*)"', m.group(2) or ""))
+            if all(have.get(k) == v for k, v in labels.items()):
+                total += float(m.group(3))
+        return total
+
+    def log(self):
+        return self.log_path.read_text(errors="replace") if self.log_path.exists() else ""
+
+    def kill(self):
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait(20)
+
+    def stop(self, seconds=30):
+        """SIGTERM; returns the exit code."""
+        if self.process and self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+            try:
+                self.process.wait(seconds)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait(10)
+                raise AssertionError(f"{self.name} did not stop within {seconds} s of SIGTERM")
+        return self.process.returncode if self.process else None
+
+
+class Cluster:
+    def __init__(self):
+        self.dir = pathlib.Path(tempfile.mkdtemp(prefix="baton-e2e-"))
+        os.chmod(self.dir, 0o755)
+        self.nodes = []
+        self.failed = False
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, value, trace):
+        self.failed = kind is not None
+        codes = {}
+        for node in reversed(self.nodes):
+            with contextlib.suppress(Exception):
+                codes[node.name] = node.stop()
+        if self.failed:
+            for node in self.nodes:
+                print(f"----- {node.name} (exit {codes.get(node.name)}) -----\n{node.log()[-4000:]}", file=sys.stderr)
+        shutil.rmtree(self.dir, ignore_errors=True)
+        return False
+
+    def node(self, role, name, config, **kw):
+        config.setdefault("node", {}).setdefault("name", name)
+        node = Node(self, role, name, config, **kw)
+        self.nodes.append(node)
+        return node
+
+    def prefill(self, models, name="prefill", **extra):
+        config = {k: extra.pop(k) for k in list(extra) if k not in ("prefix", "env")}
+        return self.node("prefill", name, {"models": models, **config}, **extra)
+
+    def decode(self, models, name="decode", **extra):
+        config = {k: extra.pop(k) for k in list(extra) if k not in ("prefix", "env")}
+        return self.node("decode", name, {"models": models, **config}, **extra)
+
+    def router(self, decode, prefill, name="router", **extra):
+        config = {k: extra.pop(k) for k in list(extra) if k not in ("prefix", "env")}
+        nodes = {"decode": [n if isinstance(n, str) else n.address for n in decode],
+                 "prefill": [n if isinstance(n, str) else n.address for n in prefill]}
+        return self.node("router", name, {"nodes": nodes, **config}, **extra)
+
+    def spine(self, models, decode_models=None, decode_extra=None, prefill_extra=None, router_extra=None):
+        """prefill + decode + router, started and ready."""
+        p = self.prefill(models, **(prefill_extra or {})).start()
+        d = self.decode(decode_models or models, **(decode_extra or {})).start()
+        r = self.router([d], [p], **(router_extra or {})).start()
+        client = Client(r)
+        client.wait_ready()
+        return p, d, r, client
+
+
+class Result:
+    def __init__(self):
+        self.text, self.ids, self.finished, self.error, self.code = "", [], None, None, None
+
+
+class Client:
+    """The public gRPC API of a router."""
+
+    def __init__(self, router):
+        self.router = router
+        self.channel = grpc.insecure_channel(router.address, options=[("grpc.max_receive_message_length", 64 << 20)])
+        self.stub = router_pb2_grpc.InferenceStub(self.channel)
+
+    def wait_ready(self, seconds=60, models=1):
+        def ready():
+            with contextlib.suppress(grpc.RpcError):
+                listed = self.stub.ListModels(router_pb2.ListModelsRequest(), timeout=5).models
+                return sum(m.ready for m in listed) >= models
+            return False
+        wait_for(ready, seconds, "the router to see a ready model")
+
+    def request(self, prompt, model="", strategy="", max_tokens=16, temperature=0.0, shared=None, ignore_eos=True, **kw):
+        r = router_pb2.GenerateRequest(model=model, strategy=strategy, want_timing=True)
+        if isinstance(prompt, str):
+            r.text = prompt
+        elif prompt and isinstance(prompt[0], dict):
+            for m in prompt:
+                r.chat.messages.add(role=m["role"], content=m["content"])
+        else:
+            r.tokens.ids.extend(prompt)
+        r.sampling.temperature = temperature
+        for k, v in kw.items():
+            setattr(r.sampling, k, v)
+        r.stop.max_tokens = max_tokens
+        r.stop.ignore_eos = ignore_eos
+        if shared is not None:
+            r.shared_prefix_tokens = shared
+        return r
+
+    def generate(self, prompt, timeout=120, **kw):
+        """Runs to the end; raises grpc.RpcError when the server says no."""
+        out = Result()
+        for event in self.stub.Generate(self.request(prompt, **kw), timeout=timeout):
+            if event.HasField("finished"):
+                out.finished = event.finished
+            else:
+                out.text += event.delta.text
+                out.ids.extend(event.delta.token_ids)
+        check(out.finished is not None, "the stream ended without a Finished event")
+        return out
+
+    def try_generate(self, prompt, **kw):
+        """Like generate, but an error becomes result.error and result.code."""
+        try:
+            return self.generate(prompt, **kw)
+        except grpc.RpcError as e:
+            out = Result()
+            out.error, out.code = e.details(), e.code()
+            return out
+
+    def generate_many(self, prompts, **kw):
+        """All at once, one thread each; results in order."""
+        results = [None] * len(prompts)
+
+        def run(i):
+            results[i] = self.try_generate(prompts[i], **kw)
+        threads = [threading.Thread(target=run, args=(i,)) for i in range(len(prompts))]
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join()
+        return results
+
+
+def pages_in_use(node):
+    return node.metric("baton_kv_pages", state="held") + node.metric("baton_kv_pages", state="reserved")
+
+
+def wait_all_free(nodes, seconds=20):
+    """Every page, landing byte and transfer of these nodes is given back (prefix caches must be off)."""
+    for n in nodes:
+        wait_for(lambda n=n: pages_in_use(n) == 0, seconds, f"{n.name} to hold no pages (holds {pages_in_use(n)})")
+        running = n.metric("baton_num_requests_running") + n.metric("baton_num_requests_waiting")
+        check(running == 0, f"{n.name}: {running} requests still there")
+
+
+# --- models -----------------------------------------------------------------------------------
+
+def byte_alphabet():
+    """GPT-2's byte <-> printable character table."""
+    printable = list(range(33, 127)) + list(range(161, 173)) + list(range(174, 256))
+    table, extra = {b: chr(b) for b in printable}, 0
+    for b in range(256):
+        if b not in table:
+            table[b] = chr(256 + extra)
+            extra += 1
+    return table
+
+
+def write_tiny_model(path, seed=0, layers=3, hidden=64, heads=4, kv_heads=2, head_dim=16, ffn=128, max_context=4096,
+                     vocab_extra=("<|endoftext|>", "<|im_start|>", "<|im_end|>"), scale=0.08):
+    """A random Llama with a byte-level vocabulary, as a Hugging Face folder."""
+    from safetensors.numpy import save_file
+    path = pathlib.Path(path)
+    path.mkdir(parents=True, exist_ok=True)
+    rng = np.random.default_rng(seed)
+    vocab = 256 + len(vocab_extra)
+
+    def w(*shape):
+        return (rng.standard_normal(shape) * scale).astype(np.float32)
+    t = {"model.embed_tokens.weight": w(vocab, hidden) * 8, "model.norm.weight": 1 + w(hidden), "lm_head.weight": w(vocab, hidden) * 2}
+    for i in range(layers):
+        p = f"model.layers.{i}."
+        t[p + "input_layernorm.weight"] = 1 + w(hidden)
+        t[p + "post_attention_layernorm.weight"] = 1 + w(hidden)
+        t[p + "self_attn.q_proj.weight"] = w(heads * head_dim, hidden) * 3
+        t[p + "self_attn.k_proj.weight"] = w(kv_heads * head_dim, hidden) * 3
+        t[p + "self_attn.v_proj.weight"] = w(kv_heads * head_dim, hidden) * 2
+        t[p + "self_attn.o_proj.weight"] = w(hidden, heads * head_dim) * 2
+        t[p + "mlp.gate_proj.weight"] = w(ffn, hidden) * 2
+        t[p + "mlp.up_proj.weight"] = w(ffn, hidden) * 2
+        t[p + "mlp.down_proj.weight"] = w(hidden, ffn) * 2
+    save_file(t, path / "model.safetensors", metadata={"format": "pt"})
+    (path / "config.json").write_text(json.dumps({
+        "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": hidden, "intermediate_size": ffn,
+        "num_hidden_layers": layers, "num_attention_heads": heads, "num_key_value_heads": kv_heads, "head_dim": head_dim,
+        "vocab_size": vocab, "max_position_embeddings": max_context, "rms_norm_eps": 1e-5, "rope_theta": 10000.0,
+        "tie_word_embeddings": False, "hidden_act": "silu", "bos_token_id": 256, "eos_token_id": 258, "torch_dtype": "float32"}))
+    table = byte_alphabet()
+    added = [{"id": 256 + i, "content": s, "single_word": False, "lstrip": False, "rstrip": False, "normalized": False,
+              "special": True} for i, s in enumerate(vocab_extra)]
+    (path / "tokenizer.json").write_text(json.dumps({
+        "version": "1.0", "truncation": None, "padding": None, "added_tokens": added, "normalizer": None,
+        "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True},
+        "post_processor": None,
+        "decoder": {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True},
+        "model": {"type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": None,
+                  "end_of_word_suffix": None, "fuse_unk": False, "byte_fallback": False, "ignore_merges": False,
+                  "vocab": {**{table[b]: b for b in range(256)}, **{s: 256 + i for i, s in enumerate(vocab_extra)}},
+                  "merges": []}}))
+    template = ("{% for message in messages %}{{'<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>' + '\n'}}"
+                "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}")
+    (path / "tokenizer_config.json").write_text(json.dumps({
+        "bos_token": "<|endoftext|>", "eos_token": "<|im_end|>", "chat_template": template, "add_bos_token": False}))
+    return str(path)
+
+
+def tiny_entry(path, name="tiny", **extra):
+    return {"name": name, "path": str(path), "weight_dtype": "fp32", "kv_dtype": "fp32", **extra}
+
+
+def real_entry(name="smollm2", **extra):
+    check(REAL_MODEL and os.path.isfile(REAL_MODEL), "BATON_SMOLLM2_GGUF does not name the model file")
+    return {"name": name, "path": REAL_MODEL, "weight_dtype": "fp32", "kv_dtype": "fp32", **extra}
