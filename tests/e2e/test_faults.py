@@ -1,0 +1,265 @@
+"""Kills, aborts, restarts, two copies on one port."""
+import random
+import signal
+import threading
+import time
+
+import grpc
+
+from harness import (Client, Cluster, check, pages_in_use, real_entry, tiny_entry, wait_all_free, wait_for,
+                     write_tiny_model)
+
+NO_CACHE = {"engine": {"prefix_cache": False}}
+FAST = {"min_prefix_tokens": 64, "timeout": "3s"}
+# Codes a client may see while nodes die under it. Anything else, and any hang, is a failure.
+CLEAR = {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.CANCELLED,
+         grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.ABORTED}
+
+
+def prompt_of(n, seed=0):
+    rng = random.Random(seed)
+    return [rng.randrange(97, 123) for _ in range(n)]
+
+
+def scenario_same_port_twice():
+    with Cluster() as c:
+        path = write_tiny_model(c.dir / "model")
+        for role in ("prefill", "decode"):
+            first = c.node(role, f"{role}-1", {"models": [tiny_entry(path)]}).start()
+            first.pin_ports()
+            second = c.node(role, f"{role}-2", {"models": [tiny_entry(path)], "rpc": {"port": first.ports["grpc"]}})
+            second.start(wait=False)
+            check(second.process.wait(60) != 0, f"a second {role} on the same port exited with 0")
+            check(str(first.ports["grpc"]) in second.log() and "in use" in second.log().lower(),
+                  f"the error does not name the port: {second.log()[-500:]}")
+            first.http("/health")
+
+
+def scenario_producer_dies_mid_transfer():
+    """The producer is killed by a fault point in the middle of the frames: same tokens, later."""
+    with Cluster() as c:
+        path = write_tiny_model(c.dir / "model", seed=5)
+        prompt = prompt_of(1000, 1)
+        p = c.prefill([tiny_entry(path)], env={"BATON_FAULTS": "producer.after_layer=kill:0.2"}).start()
+        d = c.decode([tiny_entry(path)], handoff=FAST, **NO_CACHE).start()
+        r = c.router([d], [p]).start()
+        client = Client(r)
+        client.wait_ready()
+        want = client.generate(prompt, strategy="oracle")
+        got = client.generate(prompt, strategy="raw")
+        check(list(got.ids) == list(want.ids), "other tokens after the producer died")
+        check(got.finished.timing.fallback_reason, "the reply does not say that it fell back")
+        check(p.process.wait(10) != 0, "the fault point did not kill the producer")
+        check(d.metric("baton_handoff_failures_total") >= 1, "no failure was counted")
+        wait_all_free([d])
+
+
+def scenario_second_producer_takes_over():
+    with Cluster() as c:
+        path = write_tiny_model(c.dir / "model", seed=5)
+        prompt = prompt_of(600, 2)
+        p1 = c.prefill([tiny_entry(path)], name="p1").start()
+        p2 = c.prefill([tiny_entry(path)], name="p2").start()
+        d = c.decode([tiny_entry(path)], handoff=FAST, **NO_CACHE).start()
+        r = c.router([d], [p1, p2]).start()
+        client = Client(r)
+        client.wait_ready()
+        want = client.generate(prompt, strategy="oracle")
+        producers = set()
+        for i in range(6):
+            got = client.generate(prompt, strategy="raw")
+            producers.add(got.finished.timing.producer)
+            check(list(got.ids) == list(want.ids), "other tokens")
+        p1.kill()
+        for i in range(4):
+            got = client.generate(prompt, strategy="raw")
+            check(list(got.ids) == list(want.ids), "other tokens after a producer died")
+            check(got.finished.usage.transferred_tokens > 0 or got.finished.timing.fallback_reason, "no reason given")
+        check(got.finished.usage.transferred_tokens > 0, "the second producer never took over")
+
+
+def scenario_producer_restarts_with_another_model():
+    with Cluster() as c:
+        mine = write_tiny_model(c.dir / "mine", seed=5)
+        other = write_tiny_model(c.dir / "other", seed=6, layers=4)
+        prompt = prompt_of(500, 3)
+        p = c.prefill([tiny_entry(mine)]).start()
+        d = c.decode([tiny_entry(mine)], handoff=FAST, **NO_CACHE).start()
+        r = c.router([d], [p]).start()
+        client = Client(r)
+        client.wait_ready()
+        want = client.generate(prompt, strategy="raw")
+        check(want.finished.usage.transferred_tokens > 0, "nothing was handed off before the restart")
+        p.pin_ports()
+        p.stop()
+        p.config["models"][0]["path"] = other
+        p.start()
+
+        def fell_back():
+            got = client.generate(prompt, strategy="raw")
+            check(list(got.ids) == list(want.ids), "other tokens from the wrong producer")
+            check(got.finished.usage.transferred_tokens == 0, "took K/V of another model")
+            reason = got.finished.timing.fallback_reason
+            return reason if ("layers" in reason or "weights" in reason) else None
+        wait_for(fell_back, 20, "an error naming what differs in the space")
+        check("layers" in d.log() or "weights" in d.log(), "the decode node's log names no field")
+        # The right model comes back: no other process needs a restart.
+        p.stop()
+        p.config["models"][0]["path"] = mine
+        p.start()
+        wait_for(lambda: client.generate(prompt, strategy="raw").finished.usage.transferred_tokens > 0, 20,
+                 "the hand-off to work again")
+
+
+def scenario_half_open_producer():
+    """SIGSTOP: no error ever comes from the network; the progress deadline has to notice."""
+    with Cluster() as c:
+        path = write_tiny_model(c.dir / "model", seed=5)
+        p = c.prefill([tiny_entry(path)]).start()
+        d = c.decode([tiny_entry(path)], handoff=FAST, **NO_CACHE).start()
+        r = c.router([d], [p]).start()
+        client = Client(r)
+        client.wait_ready()
+        prompt = prompt_of(700, 4)
+        want = client.generate(prompt, strategy="raw")
+        p.process.send_signal(signal.SIGSTOP)
+        try:
+            started = time.monotonic()
+            got = client.generate(prompt_of(700, 4), strategy="raw", timeout=60)
+            check(list(got.ids) == list(want.ids), "other tokens")
+            check(time.monotonic() - started < 30, "it took too long to notice a stopped producer")
+        finally:
+            p.process.send_signal(signal.SIGCONT)
+        wait_all_free([d])
+
+
+def chaos(models, rounds, prompt_tokens, max_tokens, clients=4, kill_every=8, real=False):
+    """Random aborts by clients and random kills of nodes while requests run."""
+    with Cluster() as c:
+        p1 = c.prefill(models, name="p1", **NO_CACHE).start()
+        d1 = c.decode(models, name="d1", handoff=FAST, **NO_CACHE).start()
+        d2 = c.decode(models, name="d2", handoff=FAST, **NO_CACHE).start() if not real else None
+        decodes = [d for d in (d1, d2) if d]
+        for n in (p1, *decodes):
+            n.pin_ports()
+        r = c.router(decodes, [p1]).start()
+        client = Client(r)
+        client.wait_ready()
+        reference = {}
+        for n in prompt_tokens:
+            reference[n] = list(client.generate(prompt_of(n, n), strategy="oracle", max_tokens=max_tokens).ids)
+        rng = random.Random(11)
+        counts = {"answered": 0, "aborted": 0, "refused": 0, "kills": 0}
+        lock = threading.Lock()
+        todo = iter(range(rounds))
+        problems = []
+
+        def worker(seed):
+            wrng = random.Random(seed)
+            while True:
+                with lock:
+                    if next(todo, None) is None:
+                        return
+                n = wrng.choice(prompt_tokens)
+                abort_after = wrng.uniform(0, 0.4 if not real else 2.0) if wrng.random() < 0.6 else None
+                call = client.stub.Generate(client.request(prompt_of(n, n), strategy=wrng.choice(["raw", "auto", "oracle"]),
+                                                           max_tokens=max_tokens), timeout=90)
+                timer = None
+                if abort_after is not None:
+                    timer = threading.Timer(abort_after, call.cancel)
+                    timer.start()
+                ids, finished = [], False
+                try:
+                    for event in call:
+                        if event.HasField("finished"):
+                            finished = True
+                        else:
+                            ids.extend(event.delta.token_ids)
+                    with lock:
+                        counts["answered"] += 1
+                        if not finished:
+                            problems.append("a stream ended OK without Finished")
+                        if ids != reference[n]:
+                            problems.append(f"prompt of {n}: {ids} instead of {reference[n]}")
+                except grpc.RpcError as e:
+                    with lock:
+                        if abort_after is not None and e.code() == grpc.StatusCode.CANCELLED:
+                            counts["aborted"] += 1
+                        elif e.code() in CLEAR and e.details():
+                            counts["refused"] += 1
+                        else:
+                            problems.append(f"unclear error {e.code()} '{e.details()}'")
+                        if ids != reference[n][:len(ids)]:
+                            problems.append(f"prompt of {n}: partial {ids} is no start of {reference[n]}")
+                        if e.code() == grpc.StatusCode.DEADLINE_EXCEEDED:
+                            problems.append("a request hung until its deadline")
+                finally:
+                    if timer:
+                        timer.cancel()
+
+        workers = [threading.Thread(target=worker, args=(s,)) for s in range(clients)]
+        for w in workers:
+            w.start()
+        while any(w.is_alive() for w in workers):
+            time.sleep(rng.uniform(0.3, 1.2) if not real else rng.uniform(2, 5))
+            if rng.random() < 0.6 and any(w.is_alive() for w in workers):
+                victim = rng.choice([p1, *decodes])
+                victim.kill()
+                counts["kills"] += 1
+                time.sleep(rng.uniform(0, 0.3))
+                victim.start()
+        for w in workers:
+            w.join()
+        print(counts)
+        check(not problems, f"{len(problems)} problems, the first: {problems[:3]}")
+        check(counts["kills"] > 0 and counts["aborted"] > 0, f"the dice killed or aborted nothing: {counts}")
+        client.wait_ready()
+        wait_all_free([p1, *decodes])
+        for n in (p1, *decodes):
+            check(n.metric("baton_landing_bytes") == 0, f"{n.name} still holds landing buffers")
+        for n in prompt_tokens:
+            got = client.generate(prompt_of(n, n), strategy="raw", max_tokens=max_tokens)
+            check(list(got.ids) == reference[n], "wrong tokens after the storm")
+        check(r.metric("baton_router_inflight") == 0, "the router still counts requests in flight")
+
+
+def scenario_chaos_tiny_200():
+    with Cluster() as c:
+        path = write_tiny_model(c.dir / "model", seed=8)
+        chaos([tiny_entry(path)], rounds=200, prompt_tokens=[40, 300, 900, 1800], max_tokens=48)
+
+
+def scenario_chaos_real_20():
+    chaos([real_entry()], rounds=20, prompt_tokens=[100, 500], max_tokens=12, clients=2, real=True)
+
+
+def scenario_client_goes_away():
+    """Aborts at random moments without kills: everything is free again on both nodes."""
+    with Cluster() as c:
+        path = write_tiny_model(c.dir / "model", seed=9)
+        p, d, r, client = c.spine([tiny_entry(path)], decode_extra={"handoff": FAST, **NO_CACHE}, prefill_extra=NO_CACHE)
+        rng = random.Random(5)
+        for i in range(60):
+            call = client.stub.Generate(client.request(prompt_of(1500, i), strategy="raw", max_tokens=200), timeout=60)
+            time.sleep(rng.uniform(0, 0.15))
+            call.cancel()
+        wait_all_free([p, d], 10)
+        check(len(client.generate(prompt_of(300, 1), strategy="raw").ids) == 16, "no answer after the aborts")
+        check(pages_in_use(p) >= 0, "negative pages")
+
+
+def scenario_drain():
+    """SIGTERM: what runs is finished, new work is refused, exit code 0."""
+    with Cluster() as c:
+        path = write_tiny_model(c.dir / "model", seed=9)
+        p, d, r, client = c.spine([tiny_entry(path)])
+        call = client.stub.Generate(client.request(prompt_of(200, 1), max_tokens=1500), timeout=60)
+        first = next(iter(call))
+        check(first is not None, "no event")
+        d.process.send_signal(signal.SIGTERM)
+        count = 0
+        for event in call:
+            count += len(event.delta.token_ids)
+        check(count > 1000, f"the running stream was cut after {count} tokens")
+        check(d.process.wait(30) == 0, "the decode node did not exit with 0")
+        check(p.stop() == 0 and r.stop() == 0, "a drained node did not exit with 0")

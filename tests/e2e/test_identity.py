@@ -1,0 +1,98 @@
+"""Disaggregated = monolithic, token for token."""
+import random
+
+from harness import Client, Cluster, check, real_entry, tiny_entry, wait_all_free, write_tiny_model
+
+NO_CACHE = {"engine": {"prefix_cache": False}}
+
+
+def book(tokens):
+    """`tokens` token ids below 256 or so: text for the byte-level model, varied and seeded."""
+    rng = random.Random(7)
+    words = "sea lamp keeper storm gull rope tide glass stone north fog bell oil brass stair".split()
+    text = ""
+    while len(text) < tokens:
+        text += rng.choice(words) + rng.choice([" ", " ", ", ", ". "])
+    return text[:tokens]
+
+
+def compare(results, reference, prompts, what):
+    for i, (got, want) in enumerate(zip(results, reference)):
+        check(got.error is None, f"{what}: prompt of {len(prompts[i])}: {got.code} {got.error}")
+        check(list(got.ids) == list(want.ids),
+              f"{what}: prompt {i} ({len(prompts[i])} tokens) differs: {got.ids} instead of {want.ids}")
+
+
+def identity(models, prompts, max_tokens, min_prefix, threads_batched):
+    with Cluster() as c:
+        p, d, r, client = c.spine(models, decode_extra={**NO_CACHE, "handoff": {"min_prefix_tokens": 64}}, prefill_extra={})
+        reference = [client.generate(x, strategy="oracle", max_tokens=max_tokens) for x in prompts]
+        check(all(x.finished.usage.transferred_tokens == 0 for x in reference), "oracle took a prefix from a producer")
+        alone = [client.generate(x, strategy="raw", max_tokens=max_tokens) for x in prompts]
+        compare(alone, reference, prompts, "raw, alone")
+        for x, got in zip(prompts, alone):
+            expect_transfer = len(x) >= min_prefix + 128
+            check(not expect_transfer or got.finished.usage.transferred_tokens > 0,
+                  f"a prompt of {len(x)} tokens was not handed off: {got.finished.timing.fallback_reason}")
+            if got.finished.usage.transferred_tokens:
+                check(got.finished.timing.handoff_bytes > 0 and got.finished.timing.lane, "no bytes or no lane reported")
+        batched = client.generate_many(prompts, strategy="raw", max_tokens=max_tokens)
+        compare(batched, reference, prompts, "raw, batched")
+        mixed = client.generate_many(prompts, strategy="auto", max_tokens=max_tokens)
+        compare(mixed, reference, prompts, "auto, batched")
+        wait_all_free([d])
+
+
+def scenario_tiny():
+    with Cluster() as c:
+        path = write_tiny_model(c.dir / "model", seed=3)
+        text = book(2100).encode()
+        lengths = [1, 4, 5, 10, 63, 64, 65, 127, 128, 129, 192, 200, 256, 300, 513, 640, 800, 1024, 1500, 2000]
+        identity([tiny_entry(path)], [list(text[i:i + n]) for i, n in enumerate(lengths)], 24, 64, True)
+
+
+def scenario_real_model():
+    text_ids = None
+    with Cluster() as c:
+        _, _, r, client = c.spine([real_entry()])
+        text_ids = list(client.stub.Tokenize(_tokenize(book(14000)), timeout=60).ids)
+    lengths = [10, 37, 64, 100, 129, 150, 200, 255, 256, 300, 400, 500, 513, 640, 777, 900, 1024, 1300, 1700, 2000]
+    prompts = [text_ids[17 * i:17 * i + n] for i, n in enumerate(lengths)]
+    check(all(len(p) == n for p, n in zip(prompts, lengths)), "the text is too short")
+    identity([real_entry()], prompts, 16, 64, True)
+
+
+def _tokenize(text):
+    import router_pb2
+    return router_pb2.TokenizeRequest(text=text)
+
+
+def scenario_oracle_after_raw():
+    """Approximate KV is never taken for exact: oracle after raw equals a cold oracle, cache on."""
+    with Cluster() as c:
+        base = write_tiny_model(c.dir / "base", seed=1)
+        tuned = write_tiny_model(c.dir / "tuned", seed=2)
+        prompt = list(book(500).encode())
+        follow = prompt + list(b" and then the lamp went out")
+        decode_models = [tiny_entry(tuned, "tuned", base_model="base")]
+        p = c.prefill([tiny_entry(base, "base")]).start()
+        d = c.decode(decode_models).start()
+        r = c.router([d], [p]).start()
+        client = Client(r)
+        client.wait_ready()
+        cold = [client.generate(x, strategy="oracle", max_tokens=20) for x in (prompt, follow)]
+        d.stop()
+        d.pin_ports()
+        d.start()
+        client.wait_ready()
+        raw = client.generate(prompt, strategy="raw", max_tokens=20)
+        check(raw.finished.usage.transferred_tokens > 0, f"nothing was handed off: {raw.finished.timing.fallback_reason}")
+        check(list(raw.ids) != list(cold[0].ids), "raw K/V of another model changed nothing: the test proves nothing")
+        again = client.generate(prompt, strategy="raw", max_tokens=20)
+        check(list(again.ids) == list(raw.ids), "raw from the cache differs from raw cold")
+        check(again.finished.usage.cached_tokens > 0, "the second raw request did not use the cache")
+        for x, want in zip((prompt, follow), cold):
+            got = client.generate(x, strategy="oracle", max_tokens=20)
+            check(list(got.ids) == list(want.ids), "oracle after raw differs from a cold oracle")
+        back = client.generate(prompt, strategy="raw", max_tokens=20)
+        check(back.error is None, "raw after oracle failed")
