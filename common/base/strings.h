@@ -6,8 +6,10 @@
 // fmt (and so BATON_LOG_*) prints both kinds once this header or logging.h is included.
 #pragma once
 
+#include <string>
 #include <string_view>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "spdlog/fmt/fmt.h"
 
@@ -15,6 +17,20 @@ namespace baton {
 
 inline absl::string_view AbslView(std::string_view text) { return {text.data(), text.size()}; }
 inline std::string_view StdView(absl::string_view text) { return {text.data(), text.size()}; }
+
+// absl::StrCat that also takes std::string_view.
+template <typename T>
+const T& CatArgument(const T& value) {
+  return value;
+}
+inline absl::string_view CatArgument(std::string_view text) { return AbslView(text); }
+inline absl::string_view CatArgument(const std::string& text) { return text; }
+inline absl::string_view CatArgument(const char* text) { return text; }
+
+template <typename... Ts>
+std::string Cat(const Ts&... values) {
+  return absl::StrCat(CatArgument(values)...);
+}
 
 }  // namespace baton
 

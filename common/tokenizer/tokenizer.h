@@ -25,8 +25,7 @@
 
 namespace baton {
 
-class BpeModel;
-class PreTokenizer;
+struct TokenizerSpec;
 
 // Longest text one Encode call accepts, in bytes.
 inline constexpr size_t kMaxEncodeBytes = size_t{16} << 20;
@@ -106,15 +105,11 @@ class Tokenizer {
   const std::string& content_digest() const;
 
  private:
-  friend class TokenizerBuilder;
   struct Impl;
-  explicit Tokenizer(std::unique_ptr<Impl> impl);
+  explicit Tokenizer(std::unique_ptr<const Impl> impl);
+  static absl::StatusOr<std::unique_ptr<Tokenizer>> FromSpec(TokenizerSpec spec);
 
-  absl::Status EncodeOrdinary(std::string_view text, std::vector<int32_t>* ids) const;
-  absl::Status EncodeRun(std::string_view text, bool parse_special, std::string* pending,
-                         std::vector<int32_t>* ids) const;
-
-  std::unique_ptr<Impl> impl_;
+  const std::unique_ptr<const Impl> impl_;
 };
 
 }  // namespace baton
