@@ -1,0 +1,162 @@
+// Register tiles of the matrix product, compiled once per instruction set. Internal to the room.
+#pragma once
+
+#include "kernels/isa_table.h"
+#include "kernels/simd.h"
+
+namespace baton {
+namespace {
+
+template <DType D>
+constexpr std::size_t PanelRowBytes() {
+  return kPanelCols * (D == DType::kF32 ? 4 : 2);
+}
+
+template <DType D>
+BATON_V void LoadPanelRow(const std::byte* w, F16* lo, F16* hi) {
+  if constexpr (D == DType::kF32) {
+    const float* p = reinterpret_cast<const float*>(w);
+    *lo = Load(p);
+    *hi = Load(p + 16);
+  } else if constexpr (D == DType::kBF16) {
+    LoadBf16Pair(reinterpret_cast<const std::uint32_t*>(w), lo, hi);
+  } else {
+    const std::uint16_t* p = reinterpret_cast<const std::uint16_t*>(w);
+    *lo = LoadHalf(p);
+    *hi = LoadHalf(p + 16);
+  }
+}
+
+// xs: floats between two k of xt. acc_rows: rows of acc per panel.
+template <DType D, int R, int P>
+void Tile(const GemmTileArgs& g, const float* xt, int xs, float* acc, int acc_rows) {
+  F16 a[P][R][2];
+#pragma GCC unroll 4
+  for (int p = 0; p < P; ++p) {
+#pragma GCC unroll 12
+    for (int r = 0; r < R; ++r) {
+      const float* src = acc + (p * acc_rows + r) * kPanelCols;
+      a[p][r][0] = g.first ? Splat(0.0f) : Load(src);
+      a[p][r][1] = g.first ? Splat(0.0f) : Load(src + 16);
+    }
+  }
+  // Few rows: the weights come from memory, and the hardware prefetcher alone stops at pages.
+  constexpr bool kPrefetch = R <= 4;
+  constexpr std::size_t kAhead = 2048;
+  const std::byte* w = g.w;
+  const std::size_t stride = g.panel_stride;
+#pragma GCC unroll 2
+  for (std::int64_t k = 0; k < g.k; ++k) {
+#pragma GCC unroll 4
+    for (int p = 0; p < P; ++p) {
+      const std::byte* wp = w + p * stride;
+      if constexpr (kPrefetch) {
+        __builtin_prefetch(wp + kAhead);
+        if constexpr (D == DType::kF32) __builtin_prefetch(wp + kAhead + 64);
+      }
+      F16 lo, hi;
+      LoadPanelRow<D>(wp, &lo, &hi);
+#pragma GCC unroll 12
+      for (int r = 0; r < R; ++r) {
+        const F16 x = Splat(xt[r]);
+        a[p][r][0] = FmaT(x, lo, a[p][r][0]);
+        a[p][r][1] = FmaT(x, hi, a[p][r][1]);
+      }
+    }
+    xt += xs;
+    w += PanelRowBytes<D>();
+  }
+#pragma GCC unroll 4
+  for (int p = 0; p < P; ++p) {
+#pragma GCC unroll 12
+    for (int r = 0; r < R; ++r) {
+      float* dst = acc + (p * acc_rows + r) * kPanelCols;
+      Store(dst, a[p][r][0]);
+      Store(dst + 16, a[p][r][1]);
+    }
+  }
+}
+
+template <DType D, int R>
+void TileOfRows(const GemmTileArgs& g, const float* xt, int xs, float* acc, int acc_rows) {
+  // Several panels at once only where one panel's chains cannot hide the FMA's latency.
+  if constexpr (R == 1) {
+    switch (g.panels) {
+      case 2: return Tile<D, 1, 2>(g, xt, xs, acc, acc_rows);
+      case 3: return Tile<D, 1, 3>(g, xt, xs, acc, acc_rows);
+      case 4: return Tile<D, 1, 4>(g, xt, xs, acc, acc_rows);
+      default: return Tile<D, 1, 1>(g, xt, xs, acc, acc_rows);
+    }
+  } else {
+    GemmTileArgs one = g;
+    int p = 0;
+    if constexpr (R <= 4 && kGemmRows >= 12) {
+      for (; p + 2 <= g.panels; p += 2) {
+        one.w = g.w + p * g.panel_stride;
+        Tile<D, R, 2>(one, xt, xs, acc + p * acc_rows * kPanelCols, acc_rows);
+      }
+    }
+    for (; p < g.panels; ++p) {
+      one.w = g.w + p * g.panel_stride;
+      Tile<D, R, 1>(one, xt, xs, acc + p * acc_rows * kPanelCols, acc_rows);
+    }
+  }
+}
+
+template <DType D>
+void TileOfType(const GemmTileArgs& g) {
+  for (int r = 0; r < g.rows; r += kGemmRows) {
+    const int rows = g.rows - r < kGemmRows ? g.rows - r : kGemmRows;
+    const float* xt = g.xt + r;
+    float* acc = g.acc + r * kPanelCols;
+    switch (rows) {
+#define BATON_ROWS(n)                                                              \
+  case n:                                                                          \
+    if constexpr (n <= kGemmRows) TileOfRows<D, n>(g, xt, g.rows, acc, g.rows);     \
+    break
+      BATON_ROWS(1);
+      BATON_ROWS(2);
+      BATON_ROWS(3);
+      BATON_ROWS(4);
+      BATON_ROWS(5);
+      BATON_ROWS(6);
+      BATON_ROWS(7);
+      BATON_ROWS(8);
+      BATON_ROWS(9);
+      BATON_ROWS(10);
+      BATON_ROWS(11);
+      BATON_ROWS(12);
+#undef BATON_ROWS
+      default: break;
+    }
+  }
+}
+
+void GemmTile(const GemmTileArgs& g) {
+  switch (g.dtype) {
+    case DType::kF32: return TileOfType<DType::kF32>(g);
+    case DType::kBF16: return TileOfType<DType::kBF16>(g);
+    case DType::kF16: return TileOfType<DType::kF16>(g);
+  }
+}
+
+template <DType D>
+void UnpackPanelOf(const std::byte* w, std::int64_t k, float* dst) {
+  for (std::int64_t i = 0; i < k; ++i) {
+    F16 lo, hi;
+    LoadPanelRow<D>(w + i * PanelRowBytes<D>(), &lo, &hi);
+    Store(dst + i * kPanelCols, lo);
+    Store(dst + i * kPanelCols + 16, hi);
+  }
+}
+
+void UnpackPanel(DType dtype, const std::byte* w, std::int64_t k, float* dst) {
+  switch (dtype) {
+    case DType::kF32: return UnpackPanelOf<DType::kF32>(w, k, dst);
+    case DType::kBF16: return UnpackPanelOf<DType::kBF16>(w, k, dst);
+    case DType::kF16: return UnpackPanelOf<DType::kF16>(w, k, dst);
+  }
+}
+
+}  // namespace
+}  // namespace baton

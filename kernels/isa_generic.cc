@@ -1,0 +1,16 @@
+// All inner loops compiled for one instruction set; see CMakeLists.txt for the flags.
+#include "kernels/attention_impl.h"
+#include "kernels/elementwise_impl.h"
+#include "kernels/gemm_impl.h"
+#include "kernels/isa_table.h"
+
+namespace baton {
+
+const KernelTable& GenericKernels() {
+  static constexpr KernelTable table = {
+      GemmTile, UnpackPanel, AttentionUnitRun, KeyMassUnitRun, TransposeQueries, RmsNormRow,
+      RopeRow,  SiluMulRow,  AddRow,           MaxRow,         SumExpRow};
+  return table;
+}
+
+}  // namespace baton

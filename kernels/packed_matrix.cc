@@ -1,0 +1,250 @@
+#include "kernels/packed_matrix.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <new>
+
+#include "kernels/convert_math.h"
+#include "kernels/cpu_features.h"
+#include "kernels/isa_table.h"
+#include "kernels/scratch.h"
+
+namespace baton {
+namespace {
+
+// Layout of one panel of 32 output features, padded with zeros:
+//   fp32, fp16: [cols][32]
+//   bf16:       [cols][16] 32-bit words, feature c in the low half and c + 16 in the high half,
+//               so that one shift and one mask widen a whole vector.
+std::size_t PanelBytes(std::int64_t cols, DType dtype) {
+  return static_cast<std::size_t>(cols) * kPanelCols * DTypeSize(dtype);
+}
+
+std::int64_t PanelCount(std::int64_t rows) { return (rows + kPanelCols - 1) / kPanelCols; }
+
+// Index of feature c of one k in 16-bit units.
+constexpr int Bf16Slot(int c) { return c < 16 ? 2 * c : 2 * (c - 16) + 1; }
+
+void PackPanel(const float* w, std::int64_t rows, std::int64_t cols, DType dtype,
+               std::byte* panel) {
+  const int valid = static_cast<int>(std::min<std::int64_t>(rows, kPanelCols));
+  float* f32 = reinterpret_cast<float*>(panel);
+  std::uint16_t* h = reinterpret_cast<std::uint16_t*>(panel);
+  constexpr std::int64_t kBlock = 16;  // one cache line of each row at a time
+  for (std::int64_t k0 = 0; k0 < cols; k0 += kBlock) {
+    const std::int64_t k1 = std::min(cols, k0 + kBlock);
+    for (int c = 0; c < valid; ++c) {
+      const float* src = w + c * cols;
+      for (std::int64_t k = k0; k < k1; ++k) {
+        switch (dtype) {
+          case DType::kF32: f32[k * kPanelCols + c] = src[k]; break;
+          case DType::kBF16: h[k * kPanelCols + Bf16Slot(c)] = FloatToBf16(src[k]); break;
+          case DType::kF16: h[k * kPanelCols + c] = FloatToHalf(src[k]); break;
+        }
+      }
+    }
+  }
+}
+
+// Rows of x in tiles of at most 12, as even as possible; a tile is stored [cols][tile rows].
+struct RowTiles {
+  explicit RowTiles(std::int64_t n)
+      : count((n + kMaxTileRows - 1) / kMaxTileRows),
+        base(n / count),
+        longer(n % count) {}
+  std::int64_t begin(std::int64_t t) const { return t * base + std::min(t, longer); }
+  int rows(std::int64_t t) const { return static_cast<int>(base + (t < longer ? 1 : 0)); }
+
+  std::int64_t count;
+  std::int64_t base;
+  std::int64_t longer;  // tiles with one row more than `base`
+};
+
+void TransposeTile(const float* x, std::int64_t ldx, int rows, std::int64_t cols, float* dst) {
+  if (rows == 1) {
+    std::memcpy(dst, x, sizeof(float) * static_cast<std::size_t>(cols));
+    return;
+  }
+  constexpr std::int64_t kBlock = 16;
+  for (std::int64_t k0 = 0; k0 < cols; k0 += kBlock) {
+    const std::int64_t k1 = std::min(cols, k0 + kBlock);
+    for (int r = 0; r < rows; ++r) {
+      const float* src = x + r * ldx;
+      for (std::int64_t k = k0; k < k1; ++k) dst[k * rows + r] = src[k];
+    }
+  }
+}
+
+// Writes or adds acc [n][32] to `valid` columns of y.
+void StoreRows(const float* acc, std::int64_t n, int valid, float* y, std::int64_t ldy,
+               bool accumulate) {
+  for (std::int64_t r = 0; r < n; ++r) {
+    const float* a = acc + r * kPanelCols;
+    float* dst = y + r * ldy;
+    if (accumulate) {
+      for (int c = 0; c < valid; ++c) dst[c] += a[c];
+    } else {
+      std::memcpy(dst, a, sizeof(float) * static_cast<std::size_t>(valid));
+    }
+  }
+}
+
+// What one product needs, shared by the two strategies.
+struct Product {
+  const std::byte* panels;
+  std::size_t panel_bytes;
+  DType dtype;
+  std::int64_t features;
+  std::int64_t cols;
+  const float* xt;
+  std::int64_t n;
+  float* y;
+  std::int64_t ldy;
+  bool accumulate;
+
+  int Valid(std::int64_t panel) const {
+    return static_cast<int>(std::min<std::int64_t>(kPanelCols, features - panel * kPanelCols));
+  }
+};
+
+// One tile of rows: weights stream through once, several panels at a time.
+void MultiplyFew(const Product& m, Executor& executor) {
+  const KernelTable& kernels = Kernels();
+  const int rows = static_cast<int>(m.n);
+  const std::int64_t panels = PanelCount(m.features);
+  executor.ParallelFor(panels, 1, [&](std::int64_t begin, std::int64_t end) {
+    constexpr int kGroup = 4;
+    alignas(64) float acc[kGroup * kMaxTileRows * kPanelCols];
+    for (std::int64_t p = begin; p < end; p += kGroup) {
+      GemmTileArgs g;
+      g.dtype = m.dtype;
+      g.rows = rows;
+      g.panels = static_cast<int>(std::min<std::int64_t>(kGroup, end - p));
+      g.k = m.cols;
+      g.xt = m.xt;
+      g.w = m.panels + static_cast<std::size_t>(p) * m.panel_bytes;
+      g.panel_stride = m.panel_bytes;
+      g.acc = acc;
+      kernels.gemm_tile(g);
+      for (int i = 0; i < g.panels; ++i) {
+        StoreRows(acc + i * rows * kPanelCols, rows, m.Valid(p + i),
+                  m.y + (p + i) * kPanelCols, m.ldy, m.accumulate);
+      }
+    }
+  });
+}
+
+// Many rows: blocks of rows x one panel; 256 inner steps at a time so that the panel's block
+// stays in L1 while all row tiles pass over it.
+void MultiplyMany(const Product& m, const RowTiles& tiles, Executor& executor) {
+  constexpr std::int64_t kInner = 256;
+  constexpr std::int64_t kL2Floats = 192 * 1024;
+  const KernelTable& kernels = Kernels();
+  const std::int64_t panels = PanelCount(m.features);
+  const std::int64_t want = std::clamp<std::int64_t>(kL2Floats / m.cols / kMaxTileRows, 4, 40);
+  const std::int64_t blocks = (tiles.count + want - 1) / want;
+  const std::int64_t per_block = (tiles.count + blocks - 1) / blocks;
+  executor.ParallelFor(blocks * panels, 1, [&](std::int64_t begin, std::int64_t end) {
+    float* acc = ThreadScratch(ScratchSlot::kAccumulators,
+                               static_cast<std::size_t>(per_block) * kMaxTileRows * kPanelCols);
+    float* wide = ThreadScratch(ScratchSlot::kWeights, kInner * kPanelCols);
+    for (std::int64_t u = begin; u < end; ++u) {
+      const std::int64_t panel = u % panels;
+      const std::int64_t t0 = u / panels * per_block;
+      const std::int64_t t1 = std::min(tiles.count, t0 + per_block);
+      if (t0 >= t1) continue;
+      const std::int64_t row0 = tiles.begin(t0);
+      const std::byte* w = m.panels + static_cast<std::size_t>(panel) * m.panel_bytes;
+      for (std::int64_t k = 0; k < m.cols; k += kInner) {
+        GemmTileArgs g;
+        g.k = std::min(kInner, m.cols - k);
+        g.w = w + static_cast<std::size_t>(k) * kPanelCols * DTypeSize(m.dtype);
+        if (m.dtype != DType::kF32) {
+          kernels.unpack_panel(m.dtype, g.w, g.k, wide);
+          g.w = reinterpret_cast<const std::byte*>(wide);
+        }
+        g.first = k == 0;
+        for (std::int64_t t = t0; t < t1; ++t) {
+          g.rows = tiles.rows(t);
+          g.xt = m.xt + tiles.begin(t) * m.cols + k * g.rows;
+          g.acc = acc + (tiles.begin(t) - row0) * kPanelCols;
+          kernels.gemm_tile(g);
+        }
+      }
+      StoreRows(acc, tiles.begin(t1 - 1) + tiles.rows(t1 - 1) - row0, m.Valid(panel),
+                m.y + row0 * m.ldy + panel * kPanelCols, m.ldy, m.accumulate);
+    }
+  });
+}
+
+}  // namespace
+
+PackedMatrix PackedMatrix::Pack(const float* w, std::int64_t rows, std::int64_t cols, DType dtype,
+                                Executor& executor) {
+  PackedMatrix m;
+  m.rows_ = rows;
+  m.cols_ = cols;
+  m.dtype_ = dtype;
+  const std::size_t panel_bytes = PanelBytes(cols, dtype);
+  m.bytes_ = static_cast<std::size_t>(PanelCount(rows)) * panel_bytes;
+  if (m.bytes_ == 0) return m;
+  // A panel is a whole number of cache lines.
+  auto* data = static_cast<std::byte*>(std::aligned_alloc(64, m.bytes_));
+  if (data == nullptr) throw std::bad_alloc();
+  m.panels_ = std::shared_ptr<std::byte[]>(data, [](std::byte* p) { std::free(p); });
+  executor.ParallelFor(PanelCount(rows), 1, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t p = begin; p < end; ++p) {
+      std::byte* panel = data + static_cast<std::size_t>(p) * panel_bytes;
+      const std::int64_t left = rows - p * kPanelCols;
+      if (left < kPanelCols) std::memset(panel, 0, panel_bytes);
+      PackPanel(w + p * kPanelCols * cols, left, cols, dtype, panel);
+    }
+  });
+  return m;
+}
+
+void PackedMatrix::UnpackRow(std::int64_t row, float* dst) const {
+  const std::byte* panel =
+      panels_.get() + static_cast<std::size_t>(row / kPanelCols) * PanelBytes(cols_, dtype_);
+  const int c = static_cast<int>(row % kPanelCols);
+  const float* f32 = reinterpret_cast<const float*>(panel);
+  const std::uint16_t* h = reinterpret_cast<const std::uint16_t*>(panel);
+  for (std::int64_t k = 0; k < cols_; ++k) {
+    switch (dtype_) {
+      case DType::kF32: dst[k] = f32[k * kPanelCols + c]; break;
+      case DType::kBF16: dst[k] = Bf16ToFloat(h[k * kPanelCols + Bf16Slot(c)]); break;
+      case DType::kF16: dst[k] = HalfToFloat(h[k * kPanelCols + c]); break;
+    }
+  }
+}
+
+void PackedMatrix::Multiply(const float* x, std::int64_t ldx, std::int64_t n, float* y,
+                            std::int64_t ldy, bool accumulate, Executor& executor) const {
+  if (n <= 0 || rows_ == 0) return;
+  if (cols_ == 0) {
+    if (accumulate) return;
+    for (std::int64_t r = 0; r < n; ++r) std::fill_n(y + r * ldy, rows_, 0.0f);
+    return;
+  }
+  Product m{panels_.get(), PanelBytes(cols_, dtype_), dtype_, rows_, cols_, x, n, y, ldy,
+            accumulate};
+  const RowTiles tiles(n);
+  if (n > 1) {
+    float* xt = ThreadScratch(ScratchSlot::kPackedRows, static_cast<std::size_t>(n * cols_));
+    m.xt = xt;
+    executor.ParallelFor(tiles.count, 1, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t t = begin; t < end; ++t) {
+        TransposeTile(x + tiles.begin(t) * ldx, ldx, tiles.rows(t), cols_,
+                      xt + tiles.begin(t) * cols_);
+      }
+    });
+  }
+  if (tiles.count == 1) {
+    MultiplyFew(m, executor);
+  } else {
+    MultiplyMany(m, tiles, executor);
+  }
+}
+
+}  // namespace baton
