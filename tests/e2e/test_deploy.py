@@ -64,7 +64,7 @@ def scenario_three_addresses_any_order():
 def start_in_order(order, where, namespaces):
     with Cluster() as c:
         path = write_tiny_model(c.dir / "model", seed=4)
-        transport = {"tls": "tcp"}
+        transport = {"tls": ["tcp"]}
         if namespaces:
             transport["net_devices"] = ["eth0"]
         address = {n: where[n][1] for n in where}
