@@ -23,9 +23,8 @@ absl::Time DeadlineOf(const grpc::ServerContextBase& context);
 void SetDeadline(grpc::ClientContext& context, absl::Time deadline);
 
 // The client's `x-request-id` if it is 1–128 characters of [A-Za-z0-9._:-] (it is logged, so
-// nothing else is taken); else a fresh random one of 32 hex digits.
+// nothing else is taken); else a fresh one from NewRequestId() (common/base/ids.h).
 std::string RequestIdOf(const grpc::ServerContextBase& context);
-std::string NewRequestId();
 bool IsValidRequestId(std::string_view id);
 
 // Sends `id` with the call.

@@ -109,6 +109,7 @@ class StreamWriter final : private grpc::ServerWriteReactor<T> {
   // so nothing here holds the lock while calling gRPC.
   void Pump() {
     enum { kNothing, kWrite, kFinish } next = kNothing;
+    grpc::Status final;
     {
       MutexLock lock(mu_);
       if (writing_ || finished_) return;
@@ -119,11 +120,12 @@ class StreamWriter final : private grpc::ServerWriteReactor<T> {
         next = kWrite;
       } else if (state_ != State::kOpen) {
         finished_ = true;
+        final = final_;
         next = kFinish;
       }
     }
     if (next == kWrite) this->StartWrite(&current_);
-    if (next == kFinish) grpc::ServerWriteReactor<T>::Finish(final_);
+    if (next == kFinish) grpc::ServerWriteReactor<T>::Finish(final);
   }
 
   void Abandon() {
@@ -133,6 +135,7 @@ class StreamWriter final : private grpc::ServerWriteReactor<T> {
       MutexLock lock(mu_);
       if (state_ == State::kOpen) on_cancel = std::exchange(on_cancel_, nullptr);
       if (state_ != State::kCancelled) {
+        // Also after Finish: what is still queued reaches nobody.
         state_ = State::kCancelled;
         final_ = grpc::Status(grpc::StatusCode::CANCELLED, "the client went away");
         dropped.swap(queue_);
@@ -171,7 +174,7 @@ class StreamWriter final : private grpc::ServerWriteReactor<T> {
   State state_ GUARDED_BY(mu_) = State::kOpen;
   bool writing_ GUARDED_BY(mu_) = false;
   bool finished_ GUARDED_BY(mu_) = false;
-  grpc::Status final_;  // written once before `finished_`, read after
+  grpc::Status final_ GUARDED_BY(mu_);
   std::function<void()> on_cancel_ GUARDED_BY(mu_);
 };
 
