@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "common/base/mutex.h"
+#include "common/base/utf8.h"
 #include "spdlog/sinks/base_sink.h"
 #include "spdlog/sinks/stdout_sinks.h"
 #include "spdlog/spdlog.h"
@@ -15,40 +16,11 @@ namespace {
 
 thread_local std::string t_request_id;
 
-// Length of the valid UTF-8 sequence at the start of `text`, 0 if there is none.
-size_t Utf8Length(std::string_view text) {
-  const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
-  const unsigned char first = byte(0);
-  size_t length = 0;
-  uint32_t value = 0;
-  if (first < 0x80) return 1;
-  if (first >= 0xC2 && first < 0xE0) {
-    length = 2;
-    value = first & 0x1Fu;
-  } else if (first >= 0xE0 && first < 0xF0) {
-    length = 3;
-    value = first & 0x0Fu;
-  } else if (first >= 0xF0 && first < 0xF5) {
-    length = 4;
-    value = first & 0x07u;
-  } else {
-    return 0;
-  }
-  if (text.size() < length) return 0;
-  for (size_t i = 1; i < length; ++i) {
-    if ((byte(i) & 0xC0) != 0x80) return 0;
-    value = value << 6 | (byte(i) & 0x3Fu);
-  }
-  const bool overlong = (length == 3 && value < 0x800) || (length == 4 && value < 0x10000);
-  const bool surrogate = value >= 0xD800 && value < 0xE000;
-  return overlong || surrogate || value > 0x10FFFF ? 0 : length;
-}
-
 // Escapes control characters, and quotes and backslashes if `json`; replaces invalid UTF-8.
 void AppendEscaped(std::string_view text, bool json, std::string& out) {
   while (!text.empty()) {
     const unsigned char c = static_cast<unsigned char>(text[0]);
-    size_t length = Utf8Length(text);
+    size_t length = Utf8SequenceLength(text);
     if (length == 0) {
       out += "\xEF\xBF\xBD";
       length = 1;

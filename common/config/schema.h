@@ -15,7 +15,8 @@
 //   s.List("models", &NodeConfig::models, ModelSection()).Items(1, 64).Help("...");
 //   s.Check([](const NodeConfig& c) { return ...; });       // across fields
 //
-// The default of a field is its member initialiser unless Default() says otherwise. Members may be
+// The default of a field is its member initialiser, so that a struct made in code and one read from
+// an empty file are the same. Members may be
 // std::optional: then "auto" and null both mean "not set". Null in any other field means "not set,
 // use the default". load.h reads files by such a table. A finished section is immutable and may be
 // shared between threads.
@@ -79,14 +80,17 @@ struct FieldSpec {
   // kSection, kSectionList
   std::shared_ptr<const SectionSpec> section;
   std::function<void*(void* object)> sub;
+  std::function<void(void* to, const void* from)> copy;
   std::function<void(void* object)> clear;
   std::function<void*(void* object)> append;
   std::function<size_t(const void* object)> size;
   std::function<const void*(const void* object, size_t index)> at;
+  std::function<void*(void* object, size_t index)> mutable_at;
 };
 
 struct SectionSpec {
   std::string help;
+  std::shared_ptr<const void> defaults;  // a default-constructed object
   std::deque<FieldSpec> fields;
   std::vector<std::function<absl::Status(const void* object)>> checks;
 };
@@ -104,19 +108,42 @@ struct Unwrap<std::optional<V>> {
 };
 }  // namespace schema_internal
 
+// Name and enumerator of each value of an enum member (or of a std::optional of one).
+template <typename M>
+using EnumNames =
+    std::vector<std::pair<std::string, typename schema_internal::Unwrap<M>::Type>>;
+
 // What every field can say. `D` is the concrete builder.
 template <typename D>
 class FieldBuilder {
  public:
   explicit FieldBuilder(FieldSpec* spec) : spec_(spec) {}
-  D& Help(std::string text) { spec_->help = std::move(text); return self(); }
-  D& Example(std::string text) { spec_->example = std::move(text); return self(); }
+  D& Help(std::string text) {
+    spec_->help = std::move(text);
+    return self();
+  }
+  D& Example(std::string text) {
+    spec_->example = std::move(text);
+    return self();
+  }
   // The value in this environment variable wins over the file (and loses to --set).
-  D& Env(std::string name) { spec_->env = std::move(name); return self(); }
+  D& Env(std::string name) {
+    spec_->env = std::move(name);
+    return self();
+  }
   // May change at SIGHUP without a restart.
-  D& Reloadable() { spec_->reloadable = true; return self(); }
-  D& Required() { spec_->required = true; return self(); }
-  D& Secret() { spec_->secret = true; return self(); }
+  D& Reloadable() {
+    spec_->reloadable = true;
+    return self();
+  }
+  D& Required() {
+    spec_->required = true;
+    return self();
+  }
+  D& Secret() {
+    spec_->secret = true;
+    return self();
+  }
 
  protected:
   D& self() { return static_cast<D&>(*this); }
@@ -212,6 +239,7 @@ class Section {
  public:
   explicit Section(std::string help = "") : spec_(std::make_shared<SectionSpec>()) {
     spec_->help = std::move(help);
+    spec_->defaults = std::make_shared<const T>();
   }
 
   template <typename M>
@@ -241,8 +269,9 @@ class Section {
   StringField String(std::string key, M T::*member) {
     return StringField(Scalar<std::string>(FieldType::kString, std::move(key), member));
   }
-  template <typename M, typename E>
-  PlainField Enum(std::string key, M T::*member, std::vector<std::pair<std::string, E>> names);
+  // Names and enumerators; `off` needs no quotes in the file.
+  template <typename M>
+  PlainField Enum(std::string key, M T::*member, EnumNames<M> names);
   // Any std::chrono::duration of integers; a value finer than its unit is an error.
   template <typename M>
   DurationField Duration(std::string key, M T::*member);
@@ -329,9 +358,8 @@ IntField Section<T>::Int(std::string key, M T::*member) {
 }
 
 template <typename T>
-template <typename M, typename E>
-PlainField Section<T>::Enum(std::string key, M T::*member,
-                            std::vector<std::pair<std::string, E>> names) {
+template <typename M>
+PlainField Section<T>::Enum(std::string key, M T::*member, EnumNames<M> names) {
   using U = schema_internal::Unwrap<M>;
   FieldSpec& spec = Add(FieldType::kEnum, std::move(key));
   spec.optional = U::kOptional;
@@ -410,13 +438,21 @@ ListField Section<T>::List(std::string key, std::vector<S> T::*member,
                            const Section<S>& section) {
   FieldSpec& spec = Add(FieldType::kSectionList, std::move(key));
   spec.section = section.spec();
+  spec.copy = [member](void* to, const void* from) {
+    static_cast<T*>(to)->*member = static_cast<const T*>(from)->*member;
+  };
   spec.clear = [member](void* object) { (static_cast<T*>(object)->*member).clear(); };
   spec.append = [member](void* object) -> void* {
     return &(static_cast<T*>(object)->*member).emplace_back();
   };
-  spec.size = [member](const void* object) { return (static_cast<const T*>(object)->*member).size(); };
+  spec.size = [member](const void* object) {
+    return (static_cast<const T*>(object)->*member).size();
+  };
   spec.at = [member](const void* object, size_t i) -> const void* {
     return &(static_cast<const T*>(object)->*member)[i];
+  };
+  spec.mutable_at = [member](void* object, size_t i) -> void* {
+    return &(static_cast<T*>(object)->*member)[i];
   };
   return ListField(&spec);
 }
