@@ -1,0 +1,159 @@
+#include "common/weights/model_config.h"
+
+#include <cmath>
+#include <numbers>
+
+#include "common/base/status_macros.h"
+#include "common/base/strings.h"
+#include "common/weights/model_config_check.h"
+
+namespace baton {
+namespace {
+
+absl::Status InRange(const char* field, int64_t value, int64_t min, int64_t max) {
+  if (value >= min && value <= max) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      Cat(field, " is ", value, ", must be ", min, " to ", max));
+}
+
+absl::Status InRange(const char* field, double value, double min, double max) {
+  if (value >= min && value <= max) return absl::OkStatus();  // false for NaN
+  return absl::InvalidArgumentError(
+      Cat(field, " is ", value, ", must be ", min, " to ", max));
+}
+
+absl::Status CheckRope(const RopeConfig& rope, int64_t head_dim) {
+  BATON_RETURN_IF_ERROR(InRange("rope theta", rope.theta, 1.0, 1e12));
+  if (rope.scaling != RopeConfig::Scaling::kNone) {
+    BATON_RETURN_IF_ERROR(InRange("rope scaling factor", rope.factor, 1.0, 1e4));
+  }
+  if (rope.scaling == RopeConfig::Scaling::kLlama3) {
+    BATON_RETURN_IF_ERROR(InRange("rope low_freq_factor", rope.low_freq_factor, 1e-3, 1e4));
+    BATON_RETURN_IF_ERROR(InRange("rope high_freq_factor", rope.high_freq_factor, 1e-3, 1e4));
+    if (rope.high_freq_factor <= rope.low_freq_factor) {
+      return absl::InvalidArgumentError(Cat("rope high_freq_factor is ", rope.high_freq_factor,
+                                            ", must be above low_freq_factor ",
+                                            rope.low_freq_factor));
+    }
+    BATON_RETURN_IF_ERROR(InRange("rope original_max_position_embeddings",
+                                  rope.original_max_context, 1, int64_t{1} << 27));
+  }
+  if (!rope.freq_factors.empty()) {
+    BATON_RETURN_IF_ERROR(InRange("rope_freqs length",
+                                  static_cast<int64_t>(rope.freq_factors.size()), head_dim / 2,
+                                  head_dim / 2));
+    for (float factor : rope.freq_factors) {
+      BATON_RETURN_IF_ERROR(InRange("rope_freqs factor", double{factor}, 1e-4, 1e4));
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status CheckModelConfig(const ModelConfig& c) {
+  BATON_RETURN_IF_ERROR(InRange("layers", c.layers, 1, 1024));
+  BATON_RETURN_IF_ERROR(InRange("hidden size", c.hidden, 1, int64_t{1} << 17));
+  BATON_RETURN_IF_ERROR(InRange("attention heads", c.heads, 1, 1024));
+  BATON_RETURN_IF_ERROR(InRange("KV heads", c.kv_heads, 1, c.heads));
+  if (c.heads % c.kv_heads != 0) {
+    return absl::InvalidArgumentError(
+        Cat("KV heads are ", c.kv_heads, ", must divide the ", c.heads, " attention heads"));
+  }
+  BATON_RETURN_IF_ERROR(InRange("head size", c.head_dim, 2, 1024));
+  if (c.head_dim % 2 != 0) {
+    return absl::InvalidArgumentError(Cat("head size is ", c.head_dim, ", must be even"));
+  }
+  BATON_RETURN_IF_ERROR(InRange("feed-forward size", c.ffn, 1, int64_t{1} << 20));
+  BATON_RETURN_IF_ERROR(InRange("vocabulary size", c.vocab, 1, int64_t{1} << 22));
+  BATON_RETURN_IF_ERROR(InRange("context length", c.max_context, 1, int64_t{1} << 27));
+  BATON_RETURN_IF_ERROR(InRange("RMS norm epsilon", c.rms_eps, 1e-12, 1e-1));
+  if (c.sliding_window.has_value()) {
+    BATON_RETURN_IF_ERROR(InRange("sliding window", *c.sliding_window, 1, int64_t{1} << 27));
+  }
+  if (c.bos_id.has_value()) {
+    BATON_RETURN_IF_ERROR(InRange("BOS id", int64_t{*c.bos_id}, 0, c.vocab - 1));
+  }
+  for (int32_t id : c.eos_ids) {
+    BATON_RETURN_IF_ERROR(InRange("EOS id", int64_t{id}, 0, c.vocab - 1));
+  }
+  return CheckRope(c.rope, c.head_dim);
+}
+
+absl::Status CheckRunnable(const ModelConfig& config) {
+  const auto refuse = [](std::string_view what) {
+    return absl::UnimplementedError(Cat(what, " not supported yet"));
+  };
+  if (config.architecture != "llama") {
+    return refuse(Cat("models of architecture '", config.architecture, "' are"));
+  }
+  if (config.sliding_window.has_value()) return refuse("sliding-window attention is");
+  if (config.qk_norm) return refuse("q and k norms are");
+  if (config.attention_bias || config.qkv_bias) return refuse("attention biases are");
+  return absl::OkStatus();
+}
+
+std::vector<float> RopeInverseFrequencies(const ModelConfig& config) {
+  const RopeConfig& rope = config.rope;
+  const int64_t half = config.head_dim / 2;
+  std::vector<float> inverse(static_cast<size_t>(half));
+  for (int64_t i = 0; i < half; ++i) {
+    const double exponent = 2.0 * static_cast<double>(i) / static_cast<double>(config.head_dim);
+    double frequency = 1.0 / std::pow(rope.theta, exponent);
+    if (!rope.freq_factors.empty()) {
+      frequency /= rope.freq_factors[static_cast<size_t>(i)];
+    } else if (rope.scaling == RopeConfig::Scaling::kLinear) {
+      frequency /= rope.factor;
+    } else if (rope.scaling == RopeConfig::Scaling::kLlama3) {
+      // Long waves are stretched by `factor`, short ones kept, those between blended.
+      const double turns = static_cast<double>(rope.original_max_context) * frequency /
+                           (2.0 * std::numbers::pi);
+      if (turns < rope.low_freq_factor) {
+        frequency /= rope.factor;
+      } else if (turns <= rope.high_freq_factor) {
+        const double smooth = (turns - rope.low_freq_factor) /
+                              (rope.high_freq_factor - rope.low_freq_factor);
+        frequency = (1.0 - smooth) * frequency / rope.factor + smooth * frequency;
+      }
+    }
+    inverse[static_cast<size_t>(i)] = static_cast<float>(frequency);
+  }
+  return inverse;
+}
+
+std::vector<std::pair<std::string, std::vector<int64_t>>> ExpectedTensors(const ModelConfig& c) {
+  std::vector<std::pair<std::string, std::vector<int64_t>>> tensors;
+  const int64_t q = c.heads * c.head_dim;
+  const int64_t kv = c.kv_heads * c.head_dim;
+  tensors.push_back({"model.embed_tokens.weight", {c.vocab, c.hidden}});
+  for (int64_t layer = 0; layer < c.layers; ++layer) {
+    const std::string prefix = Cat("model.layers.", layer, ".");
+    const auto add = [&](std::string_view name, std::vector<int64_t> shape) {
+      tensors.emplace_back(Cat(prefix, name), std::move(shape));
+    };
+    add("input_layernorm.weight", {c.hidden});
+    add("self_attn.q_proj.weight", {q, c.hidden});
+    add("self_attn.k_proj.weight", {kv, c.hidden});
+    add("self_attn.v_proj.weight", {kv, c.hidden});
+    add("self_attn.o_proj.weight", {c.hidden, q});
+    if (c.qkv_bias) {
+      add("self_attn.q_proj.bias", {q});
+      add("self_attn.k_proj.bias", {kv});
+      add("self_attn.v_proj.bias", {kv});
+    }
+    if (c.attention_bias) add("self_attn.o_proj.bias", {c.hidden});
+    if (c.qk_norm) {
+      add("self_attn.q_norm.weight", {c.head_dim});
+      add("self_attn.k_norm.weight", {c.head_dim});
+    }
+    add("post_attention_layernorm.weight", {c.hidden});
+    add("mlp.gate_proj.weight", {c.ffn, c.hidden});
+    add("mlp.up_proj.weight", {c.ffn, c.hidden});
+    add("mlp.down_proj.weight", {c.hidden, c.ffn});
+  }
+  tensors.push_back({"model.norm.weight", {c.hidden}});
+  if (!c.tie_embeddings) tensors.push_back({"lm_head.weight", {c.vocab, c.hidden}});
+  return tensors;
+}
+
+}  // namespace baton
