@@ -44,13 +44,11 @@ struct EngineResources {
   std::shared_ptr<PagePool> pool;                // may be shared by engines of one layout
   ComputeGate* gate = nullptr;                   // required: one computes at a time
   Executor* executor = nullptr;                  // required
-  MetricsRegistry* metrics = nullptr;            // may be null
+  MetricRegistry* metrics = nullptr;             // may be null
 };
 
-using RequestHandle = std::uint64_t;
-
 struct EngineStats {
-  std::int32_t running = 0;
+  std::int32_t running = 0;         // admitted, those that wait for their prefix included
   std::int32_t waiting = 0;
   std::int64_t cached_blocks = 0;
   std::int64_t preemptions = 0;
@@ -69,16 +67,17 @@ class Engine {
   // RESOURCE_EXHAUSTED: the queue is full. UNAVAILABLE: draining.
   absl::StatusOr<RequestHandle> Submit(EngineRequest request,
                                        std::shared_ptr<RequestListener> listener);
-  // The listener gets OnFinished(status). Unknown handles are ignored.
+  // The listener gets OnFinished(status) within one step. Unknown handles are ignored.
   void Abort(RequestHandle handle, absl::Status reason);
   // All rows of the landing are written; the sequence goes on behind it.
   void PublishPrefix(RequestHandle handle);
-  // The prefix will not arrive: it is computed here.
+  // The prefix will not arrive: it is computed here. A writer may still hold the landing; its pages
+  // are not used again before it lets go.
   void AbandonPrefix(RequestHandle handle);
 
   // No new requests; true when all that ran has finished before `timeout`.
   bool Drain(std::chrono::nanoseconds timeout);
-  // Drops cached blocks nobody uses.
+  // Drops cached blocks nobody uses; done when the engine's thread gets to it.
   void ClearPrefixCache();
   EngineStats GetStats() const;
   const EngineOptions& options() const;

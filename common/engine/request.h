@@ -3,38 +3,18 @@
 
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "common/kv_cache/page_pool.h"
 #include "common/prefix_hash/block_hash.h"
+#include "common/sampling/sampling_params.h"
 
 namespace baton {
 
-struct SamplingParams {
-  double temperature = 1.0;  // 0: greedy
-  double top_p = 1.0;
-  int top_k = 0;             // 0 and -1: off
-  double min_p = 0.0;
-  double presence_penalty = 0.0;
-  double frequency_penalty = 0.0;
-  double repetition_penalty = 1.0;
-  std::vector<std::pair<std::int32_t, float>> logit_bias;
-  std::optional<std::uint64_t> seed;  // absent: a random one is drawn
-  bool logprobs = false;
-  int top_logprobs = 0;
-};
-
-struct StopParams {
-  std::int64_t max_tokens = 0;  // >= 1 for generation
-  std::int64_t min_tokens = 0;
-  std::vector<std::string> stop;
-  std::vector<std::int32_t> stop_token_ids;
-  bool ignore_eos = false;
-};
+// Names a submitted request within its engine.
+using RequestHandle = std::uint64_t;
 
 // Keys for the prefix cache. Blocks computed by the consumer itself over an exact prefix are
 // stored under `exact_space`; blocks that came from elsewhere, and all that follow them, under
@@ -49,8 +29,10 @@ struct CacheKeys {
 struct EngineRequest {
   std::string request_id;
   std::vector<std::int32_t> tokens;         // prompt, not empty
-  std::vector<std::int32_t> resume_tokens;  // already generated and delivered (replay)
-  int adapter = -1;
+  // Already generated and delivered elsewhere (replay): not emitted again, but they count for
+  // max_tokens, penalties, random numbers and stop strings.
+  std::vector<std::int32_t> resume_tokens;
+  int adapter = -1;                         // index into the AdapterSet; -1: none
   SamplingParams sampling;
   StopParams stop;
   int priority = 0;                         // higher first
@@ -64,9 +46,10 @@ struct EngineRequest {
   std::int32_t report_from = 0;             // prefill_only: first token to report, multiple of 16
 };
 
-// Reserved, unpublished pages for a prefix that arrives from elsewhere. Workers write rows
-// [begin, end) of every (layer, head) and then call Engine::PublishPrefix. Holding the landing
-// holds the pages: an aborted request's pages are not reused before the writer lets go.
+// Reserved, unpublished pages for a prefix that arrives from elsewhere. Workers write K and V of
+// rows [begin, end) of every (layer, head), not the positions, and then call
+// Engine::PublishPrefix. Nobody else touches these pages before that. Holding the landing holds the
+// pages: an aborted request's pages are not reused before the writer lets go.
 struct PrefixLanding {
   int layers = 0;
   int kv_heads = 0;
@@ -92,13 +75,15 @@ struct Admission {
 struct TokenLogprobEntry {
   std::int32_t token_id = 0;
   float logprob = 0;
-  std::string bytes;
+  std::string bytes;  // the token's own; may be part of a character
 };
 
 struct TokenDelta {
   std::string text;                              // whole characters only; may be empty
   std::vector<std::int32_t> token_ids;
-  std::vector<std::vector<TokenLogprobEntry>> logprobs;  // per token: chosen first, then top
+  // Per token: the chosen one first, then the top_logprobs most likely ones (the chosen one again
+  // if it is among them). Empty unless asked for.
+  std::vector<std::vector<TokenLogprobEntry>> logprobs;
 };
 
 enum class FinishReason { kStop, kLength, kCancelled, kError };
@@ -106,15 +91,15 @@ enum class FinishReason { kStop, kLength, kCancelled, kError };
 struct FinishInfo {
   absl::Status status;                           // not OK: reason is kCancelled or kError
   FinishReason reason = FinishReason::kStop;
-  std::string stop_text;
-  std::int32_t stop_token_id = -1;
+  std::string stop_text;                         // the stop string found; never part of the text
+  std::int32_t stop_token_id = -1;               // eos or stop token that ended it; counted, no text
   std::int64_t prompt_tokens = 0;
-  std::int64_t completion_tokens = 0;
+  std::int64_t completion_tokens = 0;            // generated, resumed ones included
   std::int64_t cached_tokens = 0;
   std::int64_t transferred_tokens = 0;           // delivered through a landing
-  std::int64_t computed_tokens = 0;              // prompt rows this engine ran forward
+  std::int64_t computed_tokens = 0;              // prompt rows this engine ran forward, recomputed too
   double queue_s = 0;                            // submit to admission
-  double prefill_s = 0;                          // wall time of steps that held prompt rows of this request, own part
+  double prefill_s = 0;                          // own part (by rows) of the steps with its prompt
   double first_token_s = 0;                      // submit to first token; 0: none
   double total_s = 0;
 };

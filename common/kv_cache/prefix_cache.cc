@@ -77,6 +77,14 @@ bool PrefixCache::Pinned(const Entry& entry) {
                      [](const PageRef& page) { return page.use_count() > 1; });
 }
 
+std::int64_t PrefixCache::EvictablePages(std::int64_t enough) const {
+  std::int64_t pages = 0;
+  for (auto it = order_.begin(); it != order_.end() && pages < enough; ++it) {
+    if (!Pinned(**it)) pages += static_cast<std::int64_t>((*it)->pages.size());
+  }
+  return pages;
+}
+
 std::int64_t PrefixCache::EvictPages(std::int64_t pages) {
   std::int64_t freed = 0;
   for (auto it = order_.begin(); it != order_.end() && freed < pages;) {

@@ -62,6 +62,8 @@ class PrefixCache {
   void Touch(std::span<const BlockHash> hashes, std::string_view exact_space,
              std::string_view approx_space);
 
+  // Pages that EvictPages could free now; stops counting at `enough`.
+  std::int64_t EvictablePages(std::int64_t enough) const;
   // Drops unpinned blocks until `pages` pages went back to the pool or none is left. Returns the
   // pages really freed.
   std::int64_t EvictPages(std::int64_t pages);

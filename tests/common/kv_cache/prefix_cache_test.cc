@@ -116,7 +116,9 @@ TEST_F(PrefixCacheTest, PinnedBlocksStay) {
   Insert(Chain(1, 2), "x");
   // One page of one head of the last layer is enough.
   PageRef pin = cache_.Lookup(Chain(1, 1), "x", "")[0].pages->back();
+  EXPECT_EQ(cache_.EvictablePages(1000), kPagesPerBlock);
   EXPECT_EQ(cache_.EvictPages(1000), kPagesPerBlock);
+  EXPECT_EQ(cache_.EvictablePages(1000), 0);
   EXPECT_EQ(Found(Chain(1, 2), "x"), 1u);
   cache_.Clear();
   EXPECT_EQ(Found(Chain(1, 2), "x"), 1u);

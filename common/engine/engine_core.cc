@@ -1,0 +1,410 @@
+#include "common/engine/engine_core.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "common/base/clock.h"
+#include "common/base/logging.h"
+
+namespace baton {
+namespace {
+
+double Now() { return Clock::Real().NowSeconds(); }
+
+}  // namespace
+
+EngineCore::EngineCore(const EngineResources& resources, const EngineOptions& options)
+    : resources_(resources),
+      options_(options),
+      layers_(static_cast<int>(resources.model->config().layers)),
+      kv_heads_(static_cast<int>(resources.model->config().kv_heads)),
+      runner_(resources.model, resources.adapters.get(), *resources.executor),
+      cache_(layers_, kv_heads_) {
+  if (resources.metrics != nullptr) metrics_ = EngineMetrics(*resources.metrics, options.name);
+}
+
+void EngineCore::Add(std::unique_ptr<Sequence> sequence) {
+  Sequence& s = *sequence;
+  sequences_.emplace(s.handle, std::move(sequence));
+  waiting_.emplace(s.key, &s);
+  for (const std::int32_t token : s.request.resume_tokens) {
+    const TokenOutcome outcome = s.Accept(token);  // its text was delivered with the token
+    if (!outcome.finished) continue;
+    FinishInfo info;
+    info.reason = outcome.reason;
+    info.stop_text = outcome.stop_text;
+    info.stop_token_id = outcome.stop_token_id;
+    Finish(s, std::move(info));
+    return;
+  }
+}
+
+void EngineCore::Abort(RequestHandle handle, const absl::Status& reason) {
+  const auto it = sequences_.find(handle);
+  if (it == sequences_.end()) return;
+  FinishInfo info;
+  info.status = reason.ok() ? absl::CancelledError("cancelled") : reason;
+  info.reason = FinishReason::kCancelled;
+  Finish(*it->second, std::move(info));
+}
+
+void EngineCore::AbortAll(const absl::Status& reason) {
+  while (!sequences_.empty()) Abort(sequences_.begin()->first, reason);
+}
+
+void EngineCore::PublishPrefix(RequestHandle handle) {
+  const auto it = sequences_.find(handle);
+  if (it == sequences_.end() || !it->second->parked()) return;
+  it->second->landing->published = true;
+  TakeOverIfComplete(*it->second);
+}
+
+void EngineCore::AbandonPrefix(RequestHandle handle) {
+  const auto it = sequences_.find(handle);
+  if (it == sequences_.end()) return;
+  Sequence& sequence = *it->second;
+  sequence.handoff_open = false;
+  // A late writer may still hold the landing, so the sequence starts over in other pages.
+  if (sequence.parked()) BackToWaiting(sequence);
+}
+
+void EngineCore::Admit() {
+  while (!waiting_.empty() &&
+         running_.size() < static_cast<std::size_t>(options_.max_running)) {
+    if (!TryAdmit(*waiting_.begin()->second)) return;
+  }
+}
+
+bool EngineCore::TryAdmit(Sequence& sequence) {
+  const std::int32_t cached = AttachCached(sequence);
+  const bool land = sequence.handoff_open && cached < sequence.request.handoff_end;
+  std::int64_t need = sequence.kv.table.PagesMissingFor(sequence.RowsToAdmit());
+  if (land && cached == 0) need += SequenceTable::PagesFor(kSinkTokens, layers_, kv_heads_);
+  absl::StatusOr<Reservation> reservation = absl::ResourceExhaustedError("");
+  if (MakeFree(need)) reservation = resources_.pool->Reserve(options_.name, need);
+  if (!reservation.ok()) {
+    sequence.DropRows();
+    return false;
+  }
+  sequence.reservation = *std::move(reservation);
+  waiting_.erase(sequence.key);
+  running_.emplace(sequence.key, &sequence);
+  Admission admission;
+  admission.cached_tokens = cached;
+  if (land) admission.landing = OpenLandingFor(sequence, cached);
+  sequence.handoff_open = false;
+  if (!sequence.admitted_once) {
+    CountFirstAdmission(sequence, cached);
+    sequence.listener->OnAdmitted(admission);
+  }
+  if (sequence.request.prefill_only) {
+    ReportCached(sequence);
+    if (sequence.rows == sequence.total()) Finish(sequence, FinishInfo());
+  }
+  return true;
+}
+
+std::int32_t EngineCore::AttachCached(Sequence& sequence) {
+  if (!options_.prefix_cache) return 0;
+  const CacheKeys& keys = sequence.request.cache;
+  const auto found = cache_.Lookup(keys.blocks, keys.exact_space, keys.approx_space);
+  const std::int32_t cached =
+      UsableCachedTokens(static_cast<std::int64_t>(found.size()), sequence.total(),
+                         sequence.request.prefill_only);
+  sequence.stored_blocks = cached / kBlockTokens;
+  for (std::int32_t i = 0; i < sequence.stored_blocks; ++i) {
+    const auto& block = found[static_cast<std::size_t>(i)];
+    PrefixCache::AttachBlock(*block.pages, sequence.kv.table);
+    sequence.approximate |= block.approximate;
+  }
+  sequence.rows = cached;
+  return cached;
+}
+
+void EngineCore::CountFirstAdmission(Sequence& sequence, std::int32_t cached) {
+  sequence.admitted_once = true;
+  sequence.admitted_at = Now();
+  sequence.cached_tokens = std::min<std::int64_t>(cached, sequence.prompt_size());
+  metrics_.prompt_tokens.Increment(static_cast<double>(sequence.prompt_size()));
+  metrics_.prefix_queries.Increment(static_cast<double>(sequence.prompt_size()));
+  metrics_.prefix_hits.Increment(static_cast<double>(cached));
+}
+
+std::shared_ptr<PrefixLanding> EngineCore::OpenLandingFor(Sequence& sequence,
+                                                          std::int32_t cached) {
+  OpenLanding& open = sequence.landing.emplace();
+  open.begin = cached == 0 ? kSinkTokens : cached;
+  open.end = sequence.request.handoff_end;
+  sequence.kv.table.EnsureCapacity(open.end, sequence.reservation);
+  if (cached == 0) {
+    open.sinks = std::make_unique<KvRowsOwner>(layers_, kv_heads_, resources_.pool->layout());
+    open.sinks->table.EnsureCapacity(kSinkTokens, sequence.reservation);
+    open.sinks_done = false;
+  }
+  auto landing = std::make_shared<PrefixLanding>();
+  landing->layers = layers_;
+  landing->kv_heads = kv_heads_;
+  landing->begin = open.begin;
+  landing->end = open.end;
+  landing->first_page = open.begin / kPageRows;
+  for (int layer = 0; layer < layers_; ++layer) {
+    for (int head = 0; head < kv_heads_; ++head) {
+      const auto& refs = sequence.kv.table.refs(layer, head);
+      landing->pages.emplace_back(refs.begin() + landing->first_page,
+                                  refs.begin() + open.end / kPageRows);
+    }
+  }
+  return landing;
+}
+
+void EngineCore::ReportCached(Sequence& sequence) {
+  if (sequence.rows <= sequence.reported) return;
+  for (int layer = 0; layer < layers_; ++layer) {
+    sequence.listener->OnKvReady(
+        MakeKvReady(sequence.kv.table, layer, sequence.reported, sequence.rows));
+  }
+  sequence.reported = sequence.rows;
+}
+
+bool EngineCore::MakeFree(std::int64_t pages) {
+  const std::int64_t short_of = pages - resources_.pool->GetStats().free;
+  if (short_of <= 0) return true;
+  // The cache is only spent when that is enough.
+  if (cache_.EvictablePages(short_of) >= short_of) {
+    cache_.EvictPages(short_of);
+    return true;
+  }
+  resources_.pool->AskReclaim(short_of, reclaimer_);
+  return false;
+}
+
+void EngineCore::GrowDecoding() {
+  for (auto it = running_.begin(); it != running_.end();) {
+    Sequence& sequence = *it->second;
+    const ServiceKey key = it->first;
+    if (!sequence.parked() && sequence.decoding()) {
+      while (!Grow(sequence)) {
+        Sequence& victim = Victim();
+        Preempt(victim);
+        if (&victim == &sequence) break;
+      }
+    }
+    it = running_.upper_bound(key);
+  }
+}
+
+bool EngineCore::Grow(Sequence& sequence) {
+  const std::int64_t missing =
+      sequence.kv.table.PagesMissingFor(sequence.rows + 1) - sequence.reservation.remaining();
+  if (missing <= 0) return true;
+  return MakeFree(missing) && sequence.reservation.Grow(missing).ok();
+}
+
+// The youngest of the lowest priority. Pages of a parked sequence are in a writer's hands, so
+// taking it would free nothing. The caller's own sequence is always there.
+Sequence& EngineCore::Victim() {
+  auto it = running_.rbegin();
+  while (it->second->parked()) ++it;
+  return *it->second;
+}
+
+void EngineCore::Preempt(Sequence& sequence) {
+  BATON_RLOG_DEBUG(sequence.request.request_id, "{}: pre-empted at {} rows", options_.name,
+                   sequence.rows);
+  ++preemptions_;
+  metrics_.preemptions.Increment();
+  BackToWaiting(sequence);
+}
+
+void EngineCore::BackToWaiting(Sequence& sequence) {
+  sequence.DropRows();
+  Touch(sequence);
+  running_.erase(sequence.key);
+  waiting_.emplace(sequence.key, &sequence);
+}
+
+bool EngineCore::HasWork() const {
+  return std::any_of(running_.begin(), running_.end(), [](const auto& entry) {
+    return !entry.second->parked() || !entry.second->landing->sinks_done;
+  });
+}
+
+std::vector<StepSlice> EngineCore::Plan() {
+  GrowDecoding();
+  std::vector<StepSlice> slices;
+  std::vector<StepSlice> prompts;
+  std::vector<PromptDemand> demands;
+  for (const auto& [key, sequence] : running_) {
+    if (sequence->parked()) {
+      if (sequence->landing->sinks_done) continue;
+      prompts.push_back({.sequence = sequence, .sinks = true});
+      demands.push_back({.begin = 0, .end = kSinkTokens, .whole_pages = true});
+    } else if (sequence->decoding()) {
+      slices.push_back({.sequence = sequence,
+                        .begin = sequence->rows,
+                        .end = sequence->rows + 1,
+                        .samples = true});
+    } else {
+      prompts.push_back({.sequence = sequence});
+      demands.push_back({.begin = sequence->rows,
+                         .end = sequence->total(),
+                         .whole_pages = sequence->request.prefill_only});
+    }
+  }
+  const std::vector<std::int32_t> rows = SplitBudget(demands, options_.step_tokens);
+  for (std::size_t i = 0; i < prompts.size(); ++i) {
+    if (rows[i] == 0) continue;
+    StepSlice& slice = prompts[i];
+    slice.begin = demands[i].begin;
+    slice.end = slice.begin + rows[i];
+    slice.samples = !slice.sinks && !slice.sequence->request.prefill_only &&
+                    slice.end == slice.sequence->total();
+    slices.push_back(slice);
+  }
+  return slices;
+}
+
+EngineCore::StepOutcome EngineCore::Step() {
+  StepOutcome outcome;
+  outcome.slices = Plan();
+  if (outcome.slices.empty()) return outcome;
+  for (const StepSlice& slice : outcome.slices) {
+    if (slice.sinks) continue;  // their page was taken with the landing
+    slice.sequence->kv.table.EnsureCapacity(slice.end, slice.sequence->reservation);
+  }
+  const double start = Now();
+  outcome.sampled = runner_.Run(outcome.slices);
+  const double seconds = Now() - start;
+  metrics_.step_seconds.Observe(seconds);
+  Commit(outcome.slices, seconds);
+  return outcome;
+}
+
+void EngineCore::Commit(const std::vector<StepSlice>& slices, double seconds) {
+  std::int64_t step_rows = 0;
+  for (const StepSlice& slice : slices) step_rows += slice.end - slice.begin;
+  for (const StepSlice& slice : slices) {
+    Sequence& sequence = *slice.sequence;
+    const auto prompt_end =
+        static_cast<std::int32_t>(std::min<std::int64_t>(slice.end, sequence.prompt_size()));
+    if (slice.begin < prompt_end) {
+      sequence.computed_tokens += prompt_end - slice.begin;
+      sequence.prefill_s += seconds * (prompt_end - slice.begin) / static_cast<double>(step_rows);
+    }
+    if (slice.sinks) {
+      sequence.landing->sinks_done = true;
+      TakeOverIfComplete(sequence);
+      continue;
+    }
+    sequence.rows = slice.end;
+    sequence.reported = std::max(sequence.reported, slice.end);
+    StoreBlocks(sequence);
+  }
+}
+
+void EngineCore::TakeOverIfComplete(Sequence& sequence) {
+  if (!sequence.landing->published || !sequence.landing->sinks_done) return;
+  sequence.TakeOverLanding(resources_.pool->layout());
+  StoreBlocks(sequence);
+}
+
+void EngineCore::StoreBlocks(Sequence& sequence) {
+  if (!options_.prefix_cache) return;
+  const CacheKeys& keys = sequence.request.cache;
+  const std::string& space = sequence.approximate ? keys.approx_space : keys.exact_space;
+  const auto complete = static_cast<std::int32_t>(std::min<std::size_t>(
+      keys.blocks.size(), static_cast<std::size_t>(sequence.rows) / kBlockTokens));
+  for (std::int32_t i = sequence.stored_blocks; i < complete && !space.empty(); ++i) {
+    cache_.Insert(keys.blocks[static_cast<std::size_t>(i)], space, i,
+                  PrefixCache::BlockPages(sequence.kv.table, i));
+  }
+  sequence.stored_blocks = std::max(sequence.stored_blocks, complete);
+}
+
+void EngineCore::Touch(const Sequence& sequence) {
+  const CacheKeys& keys = sequence.request.cache;
+  if (options_.prefix_cache) cache_.Touch(keys.blocks, keys.exact_space, keys.approx_space);
+}
+
+void EngineCore::Deliver(StepOutcome outcome) {
+  std::size_t next = 0;
+  for (const StepSlice& slice : outcome.slices) {
+    Sequence& sequence = *slice.sequence;
+    if (slice.samples) {
+      const absl::StatusOr<SampledToken>& sampled = outcome.sampled[next++];
+      if (sampled.ok()) {
+        DeliverToken(sequence, *sampled);
+      } else {
+        FinishInfo info;
+        info.status = sampled.status();
+        info.reason = FinishReason::kError;
+        Finish(sequence, std::move(info));
+      }
+    } else if (sequence.request.prefill_only && sequence.rows == sequence.total()) {
+      Finish(sequence, FinishInfo());
+    }
+  }
+}
+
+void EngineCore::DeliverToken(Sequence& sequence, const SampledToken& sampled) {
+  if (sequence.first_token_at == 0) sequence.first_token_at = Now();
+  metrics_.generation_tokens.Increment();
+  TokenOutcome outcome = sequence.Accept(sampled.token);
+  TokenDelta delta;
+  delta.text = std::move(outcome.text);
+  delta.token_ids = {sampled.token};
+  if (!sampled.logprobs.empty()) {
+    std::vector<TokenLogprobEntry>& entries = delta.logprobs.emplace_back();
+    for (const TokenLogprob& entry : sampled.logprobs) {
+      std::string bytes;
+      if (resources_.tokenizer != nullptr) bytes = resources_.tokenizer->TokenBytes(entry.token);
+      entries.push_back({entry.token, entry.logprob, std::move(bytes)});
+    }
+  }
+  sequence.listener->OnTokens(std::move(delta));
+  if (!outcome.finished) return;
+  FinishInfo info;
+  info.reason = outcome.reason;
+  info.stop_text = std::move(outcome.stop_text);
+  info.stop_token_id = outcome.stop_token_id;
+  Finish(sequence, std::move(info));
+}
+
+void EngineCore::Finish(Sequence& sequence, FinishInfo info) {
+  const double now = Now();
+  info.prompt_tokens = sequence.prompt_size();
+  info.completion_tokens = sequence.generated();
+  info.cached_tokens = sequence.cached_tokens;
+  info.transferred_tokens = sequence.transferred_tokens;
+  info.computed_tokens = sequence.computed_tokens;
+  info.queue_s = (sequence.admitted_once ? sequence.admitted_at : now) - sequence.submitted_at;
+  info.prefill_s = sequence.prefill_s;
+  if (sequence.first_token_at > 0) {
+    info.first_token_s = sequence.first_token_at - sequence.submitted_at;
+  }
+  info.total_s = now - sequence.submitted_at;
+  running_.erase(sequence.key);
+  waiting_.erase(sequence.key);
+  auto node = sequences_.extract(sequence.handle);
+  node.mapped()->DropRows();
+  Touch(*node.mapped());
+  ++finished_;
+  const std::shared_ptr<RequestListener> listener = node.mapped()->listener;
+  node = {};  // everything is given back before the listener hears
+  listener->OnFinished(info);
+}
+
+EngineStats EngineCore::GetStats() {
+  EngineStats stats;
+  stats.running = static_cast<std::int32_t>(running_.size());
+  stats.waiting = static_cast<std::int32_t>(waiting_.size());
+  stats.cached_blocks = cache_.GetStats().blocks;
+  stats.preemptions = preemptions_;
+  stats.pool = resources_.pool->GetStats();
+  metrics_.running.Set(stats.running);
+  metrics_.waiting.Set(stats.waiting);
+  metrics_.SetPool(stats.pool);
+  return stats;
+}
+
+}  // namespace baton

@@ -1,0 +1,49 @@
+// Runs one step: all rows of all sequences in one forward pass, then samples.
+//
+// Owned by the engine's thread; must run inside a ComputeGate turn.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "common/engine/sampler.h"
+#include "common/engine/sequence.h"
+#include "common/model/model.h"
+
+namespace baton {
+
+// Rows [begin, end) of one sequence in a step.
+struct StepSlice {
+  Sequence* sequence = nullptr;
+  std::int32_t begin = 0;
+  std::int32_t end = 0;
+  bool sinks = false;    // into the sinks' own pages
+  bool samples = false;  // the last row gives the next token
+};
+
+class StepRunner {
+ public:
+  StepRunner(std::shared_ptr<const Model> model, const AdapterSet* adapters, Executor& executor);
+
+  // One result per slice that samples, in order. Rows are in the tables afterwards; layers of
+  // prefill_only slices were reported through OnKvReady as they were appended.
+  std::vector<absl::StatusOr<SampledToken>> Run(const std::vector<StepSlice>& slices);
+
+ private:
+  std::vector<absl::StatusOr<SampledToken>> Sample(const std::vector<StepSlice>& slices,
+                                                   const float* hidden);
+
+  const std::shared_ptr<const Model> model_;
+  Executor& executor_;
+  ForwardPass pass_;
+  std::vector<std::int32_t> tokens_;
+  std::vector<std::int32_t> positions_;
+  std::vector<SequenceSlice> batch_;
+};
+
+// The pages of rows [begin, end) of one layer; `begin` is a multiple of 16.
+KvReady MakeKvReady(const SequenceTable& table, int layer, std::int32_t begin, std::int32_t end);
+
+}  // namespace baton
