@@ -16,7 +16,7 @@ class Channel;
 namespace baton {
 
 struct ChannelOptions {
-  std::optional<ChannelTls> tls;  // absent: plain text
+  std::optional<ChannelTls> tls = std::nullopt;  // absent: plain text
   int max_message_bytes = 64 << 20;
   absl::Duration keepalive = absl::Seconds(10);  // pings while calls run; zero: none
   absl::Duration keepalive_timeout = absl::Seconds(5);

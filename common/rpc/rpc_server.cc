@@ -1,5 +1,6 @@
 #include "common/rpc/rpc_server.h"
 
+#include <grpc/support/log.h>
 #include <grpcpp/ext/proto_server_reflection_plugin.h>
 #include <grpcpp/grpcpp.h>
 #include <grpcpp/health_check_service_interface.h>
@@ -73,9 +74,18 @@ class WithoutReflection : public grpc::ServerBuilderOption {
  public:
   void UpdateArguments(grpc::ChannelArguments*) override {}
   void UpdatePlugins(std::vector<std::unique_ptr<grpc::ServerBuilderPlugin>>* plugins) override {
-    std::erase_if(*plugins, [](const auto& p) { return p->name() == "proto_reflection"; });
+    std::erase_if(*plugins, [](const auto& p) { return p->name() == "proto_server_reflection"; });
   }
 };
+
+// gRPC's own complaints go where ours go, in our format.
+void ForwardGrpcLog(gpr_log_func_args* args) {
+  if (args->severity == GPR_LOG_SEVERITY_ERROR) {
+    BATON_LOG_EVERY_SEC(1, "grpc: {}", args->message);
+  } else {
+    BATON_LOG_DEBUG("grpc: {}", args->message);
+  }
+}
 
 class RpcServerImpl final : public RpcServer {
  public:
@@ -149,6 +159,7 @@ absl::StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(
   // Process-wide in gRPC; whether a server has it is decided when it is built.
   static Mutex build_mu;
   MutexLock lock(build_mu);
+  gpr_set_log_function(ForwardGrpcLog);
   grpc::EnableDefaultHealthCheckService(options.health);
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();
   grpc::ServerBuilder builder;

@@ -15,17 +15,17 @@ class ChannelCredentials;
 namespace baton {
 
 struct ServerTls {
-  std::string cert_path;
-  std::string key_path;
+  std::string cert_path = {};
+  std::string key_path = {};
   // Given: clients must show a certificate signed by one of these (mutual TLS).
-  std::string client_ca_path;
+  std::string client_ca_path = {};
 };
 
 struct ChannelTls {
-  std::string ca_path;    // empty: the system's roots
-  std::string cert_path;  // with key_path: the client's own certificate (mutual TLS)
-  std::string key_path;
-  std::string server_name;  // overrides the name the server's certificate must carry
+  std::string ca_path = {};    // empty: the system's roots
+  std::string cert_path = {};  // with key_path: the client's own certificate (mutual TLS)
+  std::string key_path = {};
+  std::string server_name = {};  // overrides the name the server's certificate must carry
 };
 
 // Plain text when absent. NOT_FOUND or PERMISSION_DENIED name the file; INVALID_ARGUMENT: a file
