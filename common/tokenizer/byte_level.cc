@@ -2,7 +2,7 @@
 
 #include <array>
 
-#include "common/base/utf8.h"
+#include "common/tokenizer/utf8.h"
 
 namespace baton {
 namespace {

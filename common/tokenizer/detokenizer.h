@@ -14,7 +14,7 @@
 #include <string_view>
 
 #include "common/tokenizer/tokenizer.h"
-#include "common/base/utf8.h"
+#include "common/tokenizer/utf8.h"
 
 namespace baton {
 

@@ -6,7 +6,7 @@
 #include "common/base/strings.h"
 #include "common/base/status_macros.h"
 #include "common/tokenizer/tokenizer_spec.h"
-#include "common/base/utf8.h"
+#include "common/tokenizer/utf8.h"
 #include "nlohmann/json.hpp"
 
 namespace baton {

@@ -11,7 +11,7 @@
 #include "common/tokenizer/byte_level.h"
 #include "common/tokenizer/pre_tokenizer.h"
 #include "common/tokenizer/tokenizer_spec.h"
-#include "common/base/utf8.h"
+#include "common/tokenizer/utf8.h"
 #include "unicode/bytestream.h"
 #include "unicode/normalizer2.h"
 #include "unicode/stringpiece.h"

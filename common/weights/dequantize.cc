@@ -68,33 +68,33 @@ float HalfToFloat(uint16_t half) { return _cvtsh_ss(half); }
 
 float Bfloat16ToFloat(uint16_t bits) { return std::bit_cast<float>(uint32_t{bits} << 16); }
 
-bool IsDequantizable(DType dtype) {
-  return dtype == DType::kF32 || dtype == DType::kF16 || dtype == DType::kBF16 ||
-         dtype == DType::kQ8_0 || dtype == DType::kQ4_0 || dtype == DType::kQ4_1;
+bool IsDequantizable(StoredDType dtype) {
+  return dtype == StoredDType::kF32 || dtype == StoredDType::kF16 || dtype == StoredDType::kBF16 ||
+         dtype == StoredDType::kQ8_0 || dtype == StoredDType::kQ4_0 || dtype == StoredDType::kQ4_1;
 }
 
-absl::Status DequantizeRow(DType dtype, const std::byte* src, float* dst, int64_t n) {
+absl::Status DequantizeRow(StoredDType dtype, const std::byte* src, float* dst, int64_t n) {
   if (n < 0 || n % DTypeBlockElements(dtype) != 0) {
     return absl::InvalidArgumentError(
         Cat(n, " elements are not whole ", DTypeName(dtype), " blocks"));
   }
   switch (dtype) {
-    case DType::kF32:
+    case StoredDType::kF32:
       if (n > 0) std::memcpy(dst, src, static_cast<size_t>(n) * sizeof(float));
       return absl::OkStatus();
-    case DType::kF16:
+    case StoredDType::kF16:
       FromHalf(src, dst, n);
       return absl::OkStatus();
-    case DType::kBF16:
+    case StoredDType::kBF16:
       for (int64_t i = 0; i < n; ++i) dst[i] = Bfloat16ToFloat(Load<uint16_t>(src + 2 * i));
       return absl::OkStatus();
-    case DType::kQ8_0:
+    case StoredDType::kQ8_0:
       FromQ8_0(src, dst, n);
       return absl::OkStatus();
-    case DType::kQ4_0:
+    case StoredDType::kQ4_0:
       FromQ4_0(src, dst, n);
       return absl::OkStatus();
-    case DType::kQ4_1:
+    case StoredDType::kQ4_1:
       FromQ4_1(src, dst, n);
       return absl::OkStatus();
     default:

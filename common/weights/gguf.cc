@@ -58,20 +58,20 @@ uint64_t ScalarBytes(GgufType type) {
 struct GgmlType {
   uint32_t id;
   std::string_view name;
-  std::optional<DType> dtype;  // nullopt: known by name only
+  std::optional<StoredDType> dtype;  // nullopt: known by name only
 };
 
 constexpr GgmlType kGgmlTypes[] = {
-    {0, "F32", DType::kF32},      {1, "F16", DType::kF16},      {2, "Q4_0", DType::kQ4_0},
-    {3, "Q4_1", DType::kQ4_1},    {6, "Q5_0", DType::kQ5_0},    {7, "Q5_1", DType::kQ5_1},
-    {8, "Q8_0", DType::kQ8_0},    {9, "Q8_1", {}},              {10, "Q2_K", {}},
-    {11, "Q3_K", {}},             {12, "Q4_K", DType::kQ4_K},   {13, "Q5_K", DType::kQ5_K},
-    {14, "Q6_K", DType::kQ6_K},   {15, "Q8_K", {}},             {16, "IQ2_XXS", {}},
+    {0, "F32", StoredDType::kF32},      {1, "F16", StoredDType::kF16},      {2, "Q4_0", StoredDType::kQ4_0},
+    {3, "Q4_1", StoredDType::kQ4_1},    {6, "Q5_0", StoredDType::kQ5_0},    {7, "Q5_1", StoredDType::kQ5_1},
+    {8, "Q8_0", StoredDType::kQ8_0},    {9, "Q8_1", {}},              {10, "Q2_K", {}},
+    {11, "Q3_K", {}},             {12, "Q4_K", StoredDType::kQ4_K},   {13, "Q5_K", StoredDType::kQ5_K},
+    {14, "Q6_K", StoredDType::kQ6_K},   {15, "Q8_K", {}},             {16, "IQ2_XXS", {}},
     {17, "IQ2_XS", {}},           {18, "IQ3_XXS", {}},          {19, "IQ1_S", {}},
     {20, "IQ4_NL", {}},           {21, "IQ3_S", {}},            {22, "IQ2_S", {}},
-    {23, "IQ4_XS", {}},           {24, "I8", DType::kI8},       {25, "I16", DType::kI16},
-    {26, "I32", DType::kI32},     {27, "I64", DType::kI64},     {28, "F64", DType::kF64},
-    {29, "IQ1_M", {}},            {30, "BF16", DType::kBF16},   {34, "TQ1_0", {}},
+    {23, "IQ4_XS", {}},           {24, "I8", StoredDType::kI8},       {25, "I16", StoredDType::kI16},
+    {26, "I32", StoredDType::kI32},     {27, "I64", StoredDType::kI64},     {28, "F64", StoredDType::kF64},
+    {29, "IQ1_M", {}},            {30, "BF16", StoredDType::kBF16},   {34, "TQ1_0", {}},
     {35, "TQ2_0", {}},            {39, "MXFP4", {}},
 };
 
@@ -176,7 +176,7 @@ class GgufParser {
 
   absl::Status ReadEntry() {
     BATON_ASSIGN_OR_RETURN(const std::string_view key, ReadString("metadata key", kMaxKeyBytes));
-    if (key.empty() || FirstInvalidUtf8(key)) {
+    if (key.empty() || !IsValidUtf8(key)) {
       return absl::InvalidArgumentError(
           Cat("metadata key before byte ", at_, " is empty or not UTF-8"));
     }
@@ -265,7 +265,7 @@ class GgufParser {
 
   absl::Status ReadTensor(std::vector<uint64_t>* offsets) {
     BATON_ASSIGN_OR_RETURN(const std::string_view name, ReadString("tensor name", kMaxNameBytes));
-    if (FirstInvalidUtf8(name)) {
+    if (!IsValidUtf8(name)) {
       return absl::InvalidArgumentError(Cat("tensor name before byte ", at_, " is not UTF-8"));
     }
     if (absl::Status status = ReadTensorBody(name, offsets); !status.ok()) {

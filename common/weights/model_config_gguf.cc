@@ -96,7 +96,7 @@ absl::Status ReadRope(const GgufFile& file, const Keys& keys, ModelConfig* confi
   const TensorView* factors = file.Find("rope_freqs.weight");
   if (factors == nullptr) return absl::OkStatus();
   const std::vector<int64_t> expected = {config->head_dim / 2};
-  if (factors->dtype != DType::kF32 || factors->shape != expected) {
+  if (factors->dtype != StoredDType::kF32 || factors->shape != expected) {
     return absl::InvalidArgumentError(Cat("tensor 'rope_freqs.weight': expected F32 ",
                                           ShapeString(expected), ", is ",
                                           DTypeName(factors->dtype), " ",

@@ -20,18 +20,18 @@ namespace {
 
 struct HeaderEntry {
   std::string name;
-  std::optional<DType> dtype;
+  std::optional<StoredDType> dtype;
   std::optional<std::vector<int64_t>> shape;
   std::optional<std::vector<uint64_t>> offsets;
 };
 
-std::optional<DType> DTypeByName(std::string_view name) {
+std::optional<StoredDType> DTypeByName(std::string_view name) {
   constexpr std::array kAllowed = {
-      DType::kF64, DType::kF32,    DType::kF16,    DType::kBF16, DType::kI64, DType::kI32,
-      DType::kI16, DType::kI8,     DType::kU64,    DType::kU32,  DType::kU16, DType::kU8,
-      DType::kBool, DType::kF8E4M3, DType::kF8E5M2,
+      StoredDType::kF64, StoredDType::kF32,    StoredDType::kF16,    StoredDType::kBF16, StoredDType::kI64, StoredDType::kI32,
+      StoredDType::kI16, StoredDType::kI8,     StoredDType::kU64,    StoredDType::kU32,  StoredDType::kU16, StoredDType::kU8,
+      StoredDType::kBool, StoredDType::kF8E4M3, StoredDType::kF8E5M2,
   };
-  for (DType dtype : kAllowed) {
+  for (StoredDType dtype : kAllowed) {
     if (DTypeName(dtype) == name) return dtype;
   }
   return std::nullopt;

@@ -23,21 +23,21 @@ constexpr std::array<DTypeInfo, 23> kDTypes = {{
     {"I32", 1, 4},     {"I64", 1, 8},      {"U8", 1, 1},       {"U16", 1, 2},
     {"U32", 1, 4},     {"U64", 1, 8},      {"BOOL", 1, 1},
 }};
-static_assert(static_cast<size_t>(DType::kBool) + 1 == kDTypes.size());
+static_assert(static_cast<size_t>(StoredDType::kBool) + 1 == kDTypes.size());
 
-const DTypeInfo& Info(DType dtype) { return kDTypes[static_cast<size_t>(dtype)]; }
+const DTypeInfo& Info(StoredDType dtype) { return kDTypes[static_cast<size_t>(dtype)]; }
 
 }  // namespace
 
-std::string_view DTypeName(DType dtype) { return Info(dtype).name; }
-int64_t DTypeBlockElements(DType dtype) { return Info(dtype).elements; }
-int64_t DTypeBlockBytes(DType dtype) { return Info(dtype).bytes; }
+std::string_view DTypeName(StoredDType dtype) { return Info(dtype).name; }
+int64_t DTypeBlockElements(StoredDType dtype) { return Info(dtype).elements; }
+int64_t DTypeBlockBytes(StoredDType dtype) { return Info(dtype).bytes; }
 
 std::string ShapeString(const std::vector<int64_t>& shape) {
   return Cat("[", absl::StrJoin(shape, ", "), "]");
 }
 
-absl::StatusOr<int64_t> TensorBytes(DType dtype, const std::vector<int64_t>& shape) {
+absl::StatusOr<int64_t> TensorBytes(StoredDType dtype, const std::vector<int64_t>& shape) {
   int64_t elements = 1;
   for (int64_t dim : shape) {
     if (dim < 0 || __builtin_mul_overflow(elements, dim, &elements)) {
