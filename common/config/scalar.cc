@@ -217,7 +217,11 @@ std::string Suggest(std::string_view word, const std::vector<std::string>& candi
   size_t best = std::min<size_t>(3, std::max<size_t>(1, word.size() / 3)) + 1;
   std::string nearest;
   for (const std::string& candidate : candidates) {
-    const size_t distance = EditDistance(folded, Lower(candidate));
+    const std::string other = Lower(candidate);
+    // "warning" for "warn", "max" for "max_batch".
+    const size_t shorter = std::min(folded.size(), other.size());
+    const bool prefix = shorter >= 3 && folded.compare(0, shorter, other, 0, shorter) == 0;
+    const size_t distance = prefix ? 1 : EditDistance(folded, other);
     if (distance < best) {
       best = distance;
       nearest = candidate;

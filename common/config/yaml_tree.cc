@@ -14,6 +14,10 @@
 namespace baton::config {
 namespace {
 
+// yaml-cpp takes the end of the file for a missing closing quote, and the keys in between for text.
+// This comment is put after the text: a quoted scalar that contains it was never closed.
+constexpr std::string_view kEndMark = "#baton-config-end-of-file";
+
 // Thrown from inside yaml-cpp's callbacks; never leaves this file.
 struct Refused {
   int line;
@@ -43,6 +47,9 @@ class TreeBuilder : public YAML::EventHandler {
   void OnScalar(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
                 const std::string& value) override {
     Check(mark, tag, anchor);
+    if (tag == "!" && value.find(kEndMark) != std::string::npos) {
+      throw Refused{mark.line + 1, "not valid YAML: a quote is opened here and never closed"};
+    }
     if (WantsKey()) {
       stack_.back().key = value;
       stack_.back().key_line = mark.line + 1;
@@ -175,7 +182,10 @@ const char* YamlNode::KindName() const {
 absl::StatusOr<YamlNode> ParseYaml(std::string_view text, std::string_view file_name) {
   if (absl::Status status = CheckText(text, file_name); !status.ok()) return status;
   try {
-    std::istringstream in{std::string(text)};
+    std::string marked(text);
+    if (!marked.empty() && marked.back() != '\n') marked += '\n';
+    marked += kEndMark;
+    std::istringstream in(marked);
     YAML::Parser parser(in);
     TreeBuilder builder;
     const bool any = parser.HandleNextDocument(builder);
