@@ -25,9 +25,9 @@ struct InProcessFaults {
   double duplicate = 0;   // delivered twice
   double reorder = 0;     // delivered after the next message
   double corrupt = 0;     // one bit of the payload (or of the header, if that is empty) flipped
-  absl::Duration delay;   // added to every message
+  absl::Duration delay = absl::ZeroDuration();  // added to every message
   // After this many more messages the connection that sends the next one fails (UNAVAILABLE).
-  std::optional<uint64_t> fail_after;
+  std::optional<uint64_t> fail_after = std::nullopt;
   uint64_t seed = 1;
 };
 

@@ -10,6 +10,14 @@
 #include "common/transport/ucx/ucx_core.h"
 
 namespace baton::ucx {
+namespace {
+
+// A wire-up message of a dead peer that finds its endpoint closed makes UCX 1.13 answer over a new
+// TCP connection, and one that breaks at once trips an assertion there. So the endpoint of a dead
+// peer stays until what the peer sent has been read.
+constexpr int64_t kLingerNs = 100'000'000;
+
+}  // namespace
 
 absl::StatusOr<std::shared_ptr<Peer>> Core::Connect(std::string_view address,
                                                     uint64_t incarnation) {
@@ -94,7 +102,7 @@ void Core::FailPeer(const std::shared_ptr<UcxPeer>& peer, const absl::Status& wh
   peer->torn_down_ = true;
   const absl::Status status = peer->status();
   // The callers learn at once; the memory of what is in flight stays until UCX lets go of it.
-  const bool force = reported || !peer->in_flight_.empty();
+  const bool force = reported || !peer->in_flight_.empty() || Receiving(peer);
   for (SendOp* op : peer->in_flight_) Report(*op, status);
   while (!peer->queue_.empty()) {
     std::unique_ptr<SendOp> op = std::move(peer->queue_.front());
@@ -108,7 +116,20 @@ void Core::FailPeer(const std::shared_ptr<UcxPeer>& peer, const absl::Status& wh
                         peer->instance_, peer->lane(), status);
   }
   Forget(peer, reported);
-  if (peer->endpoint_ != nullptr) CloseEndpoint(peer, force);
+  if (peer->endpoint_ == nullptr) return;
+  peers_.erase(peer);
+  counters_.peers.store(peers_.size(), std::memory_order_relaxed);
+  if (absl::IsUnavailable(status) && reported) {
+    dead_.emplace_back(NowNs() + kLingerNs, peer);
+  } else {
+    CloseEndpoint(peer, force);
+  }
+}
+
+bool Core::Receiving(const std::shared_ptr<UcxPeer>& peer) const {
+  return std::any_of(receives_.begin(), receives_.end(), [&](const auto& entry) {
+    return entry.first->peer == nullptr || entry.first->peer == peer;
+  });
 }
 
 void Core::Forget(const std::shared_ptr<UcxPeer>& peer, bool reported) {
@@ -134,11 +155,14 @@ void Core::CloseEndpoint(const std::shared_ptr<UcxPeer>& peer, bool force) {
   ucs_status_ptr_t request = ucp_ep_close_nbx(peer->endpoint_, &params);
   peer->endpoint_ = nullptr;
   if (UCS_PTR_IS_PTR(request)) closing_.emplace_back(request, peer);
-  peers_.erase(peer);
-  counters_.peers.store(peers_.size(), std::memory_order_relaxed);
 }
 
-void Core::ReapClosing() {
+void Core::ReapClosing(int64_t now_ns) {
+  std::erase_if(dead_, [&](const auto& entry) {
+    if (entry.first > now_ns) return false;
+    CloseEndpoint(entry.second, /*force=*/true);
+    return true;
+  });
   std::erase_if(closing_, [](const auto& entry) {
     if (ucp_request_check_status(entry.first) == UCS_INPROGRESS) return false;
     ucp_request_free(entry.first);

@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
+#include <limits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -19,9 +20,10 @@ namespace baton::ucx {
 namespace {
 
 constexpr int64_t kMillisecond = 1'000'000;
-constexpr unsigned kActiveMessageId = 1;
 // How long closing connections may take to send what UCX still buffers when we stop.
 constexpr int64_t kFlushNs = 300 * kMillisecond;
+// How long messages of closed connections may take to end then.
+constexpr int64_t kQuarantineNs = 2000 * kMillisecond;
 
 }  // namespace
 
@@ -142,7 +144,8 @@ void Core::Loop() {
     }
     if (worked) busy_ns = now;
     if (now - busy_ns < spin_ns) continue;
-    const bool idle = peers_.empty() && receives_.empty() && closing_.empty();
+    const bool idle =
+        peers_.empty() && receives_.empty() && closing_.empty() && dead_.empty();
     Sleep(idle ? now + 1000 * kMillisecond : next_tick_ns);
   }
 }
@@ -184,7 +187,7 @@ bool Core::RunDeferred() {
 }
 
 void Core::Tick(int64_t now_ns) {
-  ReapClosing();
+  ReapClosing(now_ns);
   CheckLandings(now_ns);
   const std::vector<std::shared_ptr<UcxPeer>> peers(peers_.begin(), peers_.end());
   for (const auto& peer : peers) CheckPeer(peer, now_ns);
@@ -254,6 +257,23 @@ void Core::CheckLandings(int64_t now_ns) {
   }
 }
 
+void Core::Abandon(const absl::Status& why) {
+  for (auto& [op, owned] : sends_) {
+    Report(*op, why);
+    (void)owned.release();  // NOLINT(bugprone-unused-return-value): left alone on purpose
+  }
+  sends_.clear();
+  for (auto& [op, owned] : receives_) {
+    op->landing->OnComplete(why);
+    (void)owned.release();  // NOLINT(bugprone-unused-return-value)
+  }
+  receives_.clear();
+  counters_.receive_failures.fetch_add(counters_.landings.exchange(0));
+  counters_.landing_bytes.store(0);
+  (void)worker_.release();   // NOLINT(bugprone-unused-return-value)
+  (void)context_.release();  // NOLINT(bugprone-unused-return-value)
+}
+
 void Core::TearDown() {
   const absl::Status why = absl::UnavailableError("the transport is shutting down");
   SetReceiver(nullptr);
@@ -271,16 +291,22 @@ void Core::TearDown() {
   RunDeferred();
   const std::vector<std::shared_ptr<UcxPeer>> peers(peers_.begin(), peers_.end());
   for (const auto& peer : peers) FailPeer(peer, why, /*reported=*/false);
-  const int64_t until = NowNs() + kFlushNs;
-  while (!closing_.empty() && NowNs() < until) {
+  const int64_t start = NowNs();
+  const auto unfinished = [this] { return !sends_.empty() || !receives_.empty(); };
+  while ((!closing_.empty() && NowNs() - start < kFlushNs) ||
+         (unfinished() && NowNs() - start < kQuarantineNs)) {
     if (ucp_worker_progress(worker_.get()) == 0) std::this_thread::yield();
-    ReapClosing();
+    RunDeferred();
+    ReapClosing(std::numeric_limits<int64_t>::max());
   }
-  // Requests that would never complete (a stopped shared-memory peer) end with the worker: after
-  // it nothing touches their memory.
+  if (unfinished()) {
+    // A hung shared-memory peer. UCX asserts when a worker dies with such requests, so the worker
+    // stays, and with it the memory it may touch; no more progress is made.
+    BATON_LOG_WARN("transport: {} sends and {} landings never ended; their memory is left alone",
+                   sends_.size(), receives_.size());
+    Abandon(why);
+  }
   worker_.reset();
-  while (!receives_.empty()) FinishReceive(receives_.begin()->first, why);
-  while (!sends_.empty()) FinishSend(sends_.begin()->first, why);
   context_.reset();
   closing_.clear();
   deferred_.clear();

@@ -32,6 +32,9 @@
 
 namespace baton::ucx {
 
+// The one active-message id in use.
+inline constexpr unsigned kActiveMessageId = 1;
+
 class Core : public std::enable_shared_from_this<Core> {
  public:
   explicit Core(const UcxOptions& options);
@@ -83,6 +86,7 @@ class Core : public std::enable_shared_from_this<Core> {
   void CheckPeer(const std::shared_ptr<UcxPeer>& peer, int64_t now_ns);
   void CheckLandings(int64_t now_ns);
   void TearDown();
+  void Abandon(const absl::Status& why);
   void Wake();
   bool OnProgressThread() const { return std::this_thread::get_id() == thread_id_; }
 
@@ -90,7 +94,8 @@ class Core : public std::enable_shared_from_this<Core> {
   void OpenEndpoint(const std::shared_ptr<UcxPeer>& peer);
   void CloseEndpoint(const std::shared_ptr<UcxPeer>& peer, bool force);
   void Forget(const std::shared_ptr<UcxPeer>& peer, bool reported);
-  void ReapClosing();
+  void ReapClosing(int64_t now_ns);
+  bool Receiving(const std::shared_ptr<UcxPeer>& peer) const;
   void SendHello(const std::shared_ptr<UcxPeer>& peer);
   void OnHello(PeerId from, std::string_view body);
   void OnHelloAck(PeerId from, std::string_view body);
@@ -149,6 +154,7 @@ class Core : public std::enable_shared_from_this<Core> {
   std::unordered_map<SendOp*, std::unique_ptr<SendOp>> sends_;
   std::unordered_map<RecvOp*, std::unique_ptr<RecvOp>> receives_;
   std::vector<std::pair<ucs_status_ptr_t, std::shared_ptr<UcxPeer>>> closing_;
+  std::vector<std::pair<int64_t, std::shared_ptr<UcxPeer>>> dead_;  // to be closed at that time
   std::deque<absl::AnyInvocable<void()>> deferred_;  // noted in callbacks, run between progress
 };
 

@@ -9,11 +9,6 @@
 #include "common/transport/ucx/ucx_core.h"
 
 namespace baton::ucx {
-namespace {
-
-constexpr unsigned kActiveMessageId = 1;
-
-}  // namespace
 
 std::string Core::MakeHeader(MessagePrefix::Kind kind, std::string_view body) const {
   MessagePrefix prefix = {};

@@ -22,7 +22,7 @@ struct UcxOptions {
   std::vector<std::string> tls = {"posix", "tcp"};
   // UCX_NET_DEVICES: network interfaces UCX may use. Empty: all, which is right only where every
   // interface is private.
-  std::vector<std::string> net_devices;
+  std::vector<std::string> net_devices = {};
   // How often UCX checks that a peer's process lives (bounds the time to notice SIGKILL on posix).
   absl::Duration keepalive = absl::Seconds(1);
   // An idle connection made by Connect asks its peer for a sign of life this often.

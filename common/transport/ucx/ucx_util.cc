@@ -80,6 +80,8 @@ absl::StatusOr<Context> CreateContext(const UcxOptions& options) {
   std::vector<std::pair<std::string, std::string>> settings = {
       {"TLS", absl::StrJoin(options.tls, ",")},
       // Without it peer error handling silently turns shared memory into TCP.
+      // 1.13 knows it by the first name only, when set from a program.
+      {"MM_ERROR_HANDLING", "y"},
       {"POSIX_ERROR_HANDLING", "y"},
       {"KEEPALIVE_INTERVAL", Seconds(options.keepalive)},
       {"NET_DEVICES",
@@ -99,7 +101,7 @@ absl::StatusOr<Context> CreateContext(const UcxOptions& options) {
   ucp_context_h context = nullptr;
   if (ucs_status_t s = ucp_init(&params, config.get(), &context); s != UCS_OK) {
     return FromUcs(s, absl::StrCat("UCX finds no transport for tls \"", settings[0].second,
-                                   "\" and net_devices \"", settings[3].second, "\""));
+                                   "\" and net_devices \"", settings.back().second, "\""));
   }
   return Context(context);
 }
