@@ -34,7 +34,7 @@ struct ModelLoadOptions {
   DType weight_dtype = DType::kF32;
   Executor* executor = nullptr;  // required
   // Called with (bytes packed, bytes in all); may be null.
-  std::function<void(std::int64_t, std::int64_t)> progress;
+  std::function<void(std::int64_t, std::int64_t)> progress = nullptr;
 };
 
 class Model {

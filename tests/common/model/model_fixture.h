@@ -66,18 +66,36 @@ inline std::vector<float> LogitsOf(ForwardPass& pass, const Model& model,
   return {logits, logits + rows.size() * model.config().vocab};
 }
 
-inline std::vector<std::int32_t> Greedy(ForwardPass& pass, const Model& model,
-                                        const std::vector<std::int32_t>& prompt, int n) {
-  const auto sequence =
-      NewSequence(model, static_cast<std::int32_t>(prompt.size()) + n);
-  std::vector<std::int32_t> out, input = prompt;
-  for (int i = 0; i < n; ++i) {
-    const auto hidden = RunHidden(pass, model, sequence->view(), input, sequence->size());
-    const auto logits =
-        LogitsOf(pass, model, hidden, {static_cast<std::int32_t>(input.size()) - 1});
-    out.push_back(static_cast<std::int32_t>(
-        std::max_element(logits.begin(), logits.end()) - logits.begin()));
-    input = {out.back()};
+// `n` greedy tokens for each prompt; the prompts are decoded in one batch.
+inline std::vector<std::vector<std::int32_t>> Greedy(
+    ForwardPass& pass, const Model& model, const std::vector<std::vector<std::int32_t>>& prompts,
+    int n) {
+  const std::int64_t vocab = model.config().vocab;
+  const auto count = static_cast<std::int32_t>(prompts.size());
+  const auto best = [&](const float* row) {
+    return static_cast<std::int32_t>(std::max_element(row, row + vocab) - row);
+  };
+  std::vector<std::vector<std::int32_t>> out(prompts.size());
+  std::vector<std::unique_ptr<SingleSequence>> sequences;
+  std::vector<SequenceSlice> slices;
+  for (std::int32_t p = 0; p < count; ++p) {
+    const auto length = static_cast<std::int32_t>(prompts[p].size());
+    sequences.push_back(NewSequence(model, length + n));
+    const auto hidden = RunHidden(pass, model, sequences[p]->view(), prompts[p]);
+    out[p].push_back(best(LogitsOf(pass, model, hidden, {length - 1}).data()));
+    slices.push_back({p, p + 1, &sequences[p]->view(), kNoAdapter});
+  }
+  for (int i = 1; i < n; ++i) {
+    std::vector<std::int32_t> ids, positions;
+    for (std::int32_t p = 0; p < count; ++p) {
+      ids.push_back(out[p].back());
+      positions.push_back(sequences[p]->size());
+    }
+    float* h = pass.Embed(ids);
+    pass.RunLayers(0, static_cast<int>(model.config().layers), h,
+                   {.positions = positions, .sequences = slices}, nullptr);
+    const float* logits = pass.Logits(h, Iota(count));
+    for (std::int32_t p = 0; p < count; ++p) out[p].push_back(best(logits + p * vocab));
   }
   return out;
 }

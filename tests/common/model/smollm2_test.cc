@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "common/model/model.h"
+#include "common/weights/lora.h"
 #include "kernels/elementwise.h"
 #include "tests/common/model/model_fixture.h"
 #include "tests/support/test_data.h"
@@ -32,7 +33,11 @@ class SmolLm2 : public ::testing::Test {
 
   // The sub-sampled logits of the reference.
   std::vector<float> SampledLogits(const std::vector<float>& hidden) {
-    const auto rows = ref_.I32("rows"), columns = ref_.I32("columns");
+    return SampledLogits(hidden, ref_.I32("rows"));
+  }
+  std::vector<float> SampledLogits(const std::vector<float>& hidden,
+                                   const std::vector<std::int32_t>& rows) {
+    const auto columns = ref_.I32("columns");
     const auto logits = LogitsOf(*pass_, *model_, hidden, rows);
     std::vector<float> out;
     for (std::size_t i = 0; i < rows.size(); ++i) {
@@ -64,7 +69,7 @@ TEST_F(SmolLm2, Fp32AgreesWithTransformersOver1024Tokens) {
     const float* rows = pass_->Logits(hidden.data(), Iota(64, begin));
     for (int r = 0; r < 64; ++r) {
       const float* row = rows + r * vocab;
-      lse = std::max(lse, std::abs<double>(LogSumExp(row, vocab) - want_lse[begin + r]));
+      lse = std::max(lse, std::abs(double{LogSumExp(row, vocab)} - want_lse[begin + r]));
       if (gap[begin + r] > 1e-4) {
         EXPECT_EQ(std::max_element(row, row + vocab) - row, want_argmax[begin + r]);
       }
@@ -97,18 +102,44 @@ TEST_F(SmolLm2, Fp32AgreesWithTransformersOver1024Tokens) {
 TEST_F(SmolLm2, GreedyTokensAgreeWithTransformers) {
   model_ = LoadModel(path_, *executor_);
   pass_ = std::make_unique<ForwardPass>(model_, nullptr, *executor_);
+  std::vector<std::vector<std::int32_t>> prompts;
   for (std::size_t p = 0; p < ref_.Scalar("prompts").size(); ++p) {
-    const std::string i = "." + std::to_string(p);
-    const auto want = ref_.I32("greedy" + i);
-    const auto gaps = ref_.F32("greedy_gap" + i);
-    const auto got = Greedy(*pass_, *model_, ref_.I32("prompt" + i), static_cast<int>(want.size()));
+    prompts.push_back(ref_.I32("prompt." + std::to_string(p)));
+  }
+  const auto got = Greedy(*pass_, *model_, prompts, 64);
+  for (std::size_t p = 0; p < prompts.size(); ++p) {
+    const auto want = ref_.I32("greedy." + std::to_string(p));
+    const auto gaps = ref_.F32("greedy_gap." + std::to_string(p));
+    ASSERT_EQ(want.size(), 64u);
     for (std::size_t t = 0; t < want.size(); ++t) {
-      if (got[t] == want[t]) continue;
+      if (got[p][t] == want[t]) continue;
       ASSERT_LE(gaps[t], 1e-4) << "prompt " << p << " token " << t;
       std::printf("prompt %zu: tie at token %zu (gap %.1e)\n", p, t, gaps[t]);
       break;
     }
   }
+}
+
+// An adapter trained on the Hugging Face weights fits the GGUF's un-permuted Q and K.
+TEST_F(SmolLm2, AdapterOfTheHuggingFaceModelFitsTheGguf) {
+  model_ = LoadModel(path_, *executor_);
+  const auto adapter =
+      LoadLoraAdapter(ModelTestData("smollm2_lora_qk"), "qk", model_->config());
+  ASSERT_TRUE(adapter.ok()) << adapter.status();
+  AdapterSet set(model_);
+  ASSERT_TRUE(set.Add(*adapter, *executor_).ok());
+  pass_ = std::make_unique<ForwardPass>(model_, &set, *executor_);
+  auto tokens = ref_.I32("tokens");
+  tokens.resize(64);
+  const auto sequence = NewSequence(*model_, 64);
+  const auto hidden = RunHidden(*pass_, *model_, sequence->view(), tokens, 0, 64, 0);
+  const auto want = ref_.F32("lora_qk/logits");
+  const double tolerance = std::max(1e-4, 2 * ref_.Scalar("eager_vs_sdpa").get<double>());
+  const double diff = MaxAbsDiff(SampledLogits(hidden, {31, 63}), want);
+  std::printf("max |diff| against HF + PEFT: %.2e\n", diff);
+  EXPECT_LE(diff, tolerance);
+  const auto plain = ref_.F32("logits");
+  EXPECT_GT(MaxAbsDiff({plain.begin(), plain.begin() + 256}, want), 0.1) << "adapter had no effect";
 }
 
 // Weights and pages in bf16 lose no more than HF's own bf16 run does.
