@@ -27,7 +27,10 @@ void Attention(const AttentionShape& shape, const KvPageLayout& layout, const At
                std::int64_t num_tasks, Executor& executor) {
   const int group = shape.q_heads / shape.kv_heads;
   const std::int32_t block = std::max(1, kUnitRows / group);
-  std::vector<AttentionUnit> units;
+  // Kept by the calling thread: a decode step allocates nothing.
+  thread_local std::vector<AttentionUnit> kept;
+  std::vector<AttentionUnit>& units = kept;
+  units.clear();
   for (std::int64_t t = 0; t < num_tasks; ++t) {
     // Late queries see the most keys: first, so that the threads finish together.
     const std::int32_t blocks = (tasks[t].num_q + block - 1) / block;

@@ -47,10 +47,10 @@ void PackPanel(const float* w, std::int64_t rows, std::int64_t cols, DType dtype
   }
 }
 
-// Rows of x in tiles of at most 12, as even as possible; a tile is stored [cols][tile rows].
+// Rows of x in tiles as even as possible; a tile is stored [cols][tile rows].
 struct RowTiles {
-  explicit RowTiles(std::int64_t n)
-      : count((n + kMaxTileRows - 1) / kMaxTileRows),
+  RowTiles(std::int64_t n, int most)
+      : count((n + most - 1) / most),
         base(n / count),
         longer(n % count) {}
   std::int64_t begin(std::int64_t t) const { return t * base + std::min(t, longer); }
@@ -135,45 +135,82 @@ void MultiplyFew(const Product& m, Executor& executor) {
   });
 }
 
-// Many rows: blocks of rows x one panel; 256 inner steps at a time so that the panel's block
-// stays in L1 while all row tiles pass over it.
-void MultiplyMany(const Product& m, const RowTiles& tiles, Executor& executor) {
-  constexpr std::int64_t kInner = 256;
-  constexpr std::int64_t kL2Floats = 192 * 1024;
+// Many rows: blocks of rows x a pair of panels; a slice of the inner dimension at a time, so that
+// the pair's slice stays in L1 while all row tiles pass over it.
+constexpr int kManyTileRows = 6;
+constexpr int kPair = 2;
+constexpr std::int64_t kMaxInner = 160;  // a pair's slice: 40 KB of fp32
+
+struct ManyPlan {
+  ManyPlan(const Product& m, const RowTiles& tiles, int threads)
+      : pairs((PanelCount(m.features) + kPair - 1) / kPair) {
+    const std::int64_t slices = (m.cols + kMaxInner - 1) / kMaxInner;
+    inner = ((m.cols + slices - 1) / slices + 15) / 16 * 16;
+    // A block of x stays in L2; enough blocks to keep every thread busy.
+    constexpr std::int64_t kL2Floats = 192 * 1024;
+    const std::int64_t most = std::clamp<std::int64_t>(kL2Floats / m.cols / kManyTileRows, 8, 80);
+    const std::int64_t busy = (4 * threads + pairs - 1) / pairs;
+    std::int64_t want = std::max((tiles.count + most - 1) / most, busy);
+    want = std::min(want, tiles.count);
+    tiles_per_block = (tiles.count + want - 1) / want;
+    blocks = (tiles.count + tiles_per_block - 1) / tiles_per_block;
+  }
+  std::int64_t pairs;
+  std::int64_t inner;
+  std::int64_t tiles_per_block;
+  std::int64_t blocks;
+};
+
+// Tiles [t0, t1) times panels [panel, panel + g.panels).
+void MultiplyBlock(const Product& m, const RowTiles& tiles, std::int64_t inner, std::int64_t t0,
+                   std::int64_t t1, std::int64_t panel, GemmTileArgs g) {
   const KernelTable& kernels = Kernels();
-  const std::int64_t panels = PanelCount(m.features);
-  const std::int64_t want = std::clamp<std::int64_t>(kL2Floats / m.cols / kMaxTileRows, 4, 40);
-  const std::int64_t blocks = (tiles.count + want - 1) / want;
-  const std::int64_t per_block = (tiles.count + blocks - 1) / blocks;
-  executor.ParallelFor(blocks * panels, 1, [&](std::int64_t begin, std::int64_t end) {
-    float* acc = ThreadScratch(ScratchSlot::kAccumulators,
-                               static_cast<std::size_t>(per_block) * kMaxTileRows * kPanelCols);
-    float* wide = ThreadScratch(ScratchSlot::kWeights, kInner * kPanelCols);
-    for (std::int64_t u = begin; u < end; ++u) {
-      const std::int64_t panel = u % panels;
-      const std::int64_t t0 = u / panels * per_block;
-      const std::int64_t t1 = std::min(tiles.count, t0 + per_block);
-      if (t0 >= t1) continue;
-      const std::int64_t row0 = tiles.begin(t0);
-      const std::byte* w = m.panels + static_cast<std::size_t>(panel) * m.panel_bytes;
-      for (std::int64_t k = 0; k < m.cols; k += kInner) {
-        GemmTileArgs g;
-        g.k = std::min(kInner, m.cols - k);
-        g.w = w + static_cast<std::size_t>(k) * kPanelCols * DTypeSize(m.dtype);
-        if (m.dtype != DType::kF32) {
-          kernels.unpack_panel(m.dtype, g.w, g.k, wide);
-          g.w = reinterpret_cast<const std::byte*>(wide);
-        }
-        g.first = k == 0;
-        for (std::int64_t t = t0; t < t1; ++t) {
-          g.rows = tiles.rows(t);
-          g.xt = m.xt + tiles.begin(t) * m.cols + k * g.rows;
-          g.acc = acc + (tiles.begin(t) - row0) * kPanelCols;
-          kernels.gemm_tile(g);
-        }
+  const std::int64_t row0 = tiles.begin(t0);
+  const int width = kPair * kPanelCols;
+  float* acc = ThreadScratch(
+      ScratchSlot::kAccumulators,
+      static_cast<std::size_t>((t1 - t0) * kManyTileRows * width));
+  float* wide = ThreadScratch(ScratchSlot::kWeights, kPair * kMaxInner * kPanelCols);
+  const std::byte* w = m.panels + static_cast<std::size_t>(panel) * m.panel_bytes;
+  for (std::int64_t k = 0; k < m.cols; k += inner) {
+    g.k = std::min(inner, m.cols - k);
+    g.w = w + static_cast<std::size_t>(k) * kPanelCols * DTypeSize(m.dtype);
+    g.panel_stride = m.panel_bytes;
+    if (m.dtype != DType::kF32) {
+      for (int i = 0; i < g.panels; ++i) {
+        kernels.unpack_panel(m.dtype, g.w + static_cast<std::size_t>(i) * m.panel_bytes, g.k,
+                             wide + i * kMaxInner * kPanelCols);
       }
-      StoreRows(acc, tiles.begin(t1 - 1) + tiles.rows(t1 - 1) - row0, m.Valid(panel),
-                m.y + row0 * m.ldy + panel * kPanelCols, m.ldy, m.accumulate);
+      g.w = reinterpret_cast<const std::byte*>(wide);
+      g.panel_stride = kMaxInner * kPanelCols * sizeof(float);
+    }
+    g.first = k == 0;
+    for (std::int64_t t = t0; t < t1; ++t) {
+      g.rows = tiles.rows(t);
+      g.xt = m.xt + tiles.begin(t) * m.cols + k * g.rows;
+      g.acc = acc + (tiles.begin(t) - row0) * width;
+      kernels.gemm_tile(g);
+    }
+  }
+  for (std::int64_t t = t0; t < t1; ++t) {
+    const float* tile = acc + (tiles.begin(t) - row0) * width;
+    for (int i = 0; i < g.panels; ++i) {
+      StoreRows(tile + i * tiles.rows(t) * kPanelCols, tiles.rows(t), m.Valid(panel + i),
+                m.y + tiles.begin(t) * m.ldy + (panel + i) * kPanelCols, m.ldy, m.accumulate);
+    }
+  }
+}
+
+void MultiplyMany(const Product& m, const RowTiles& tiles, Executor& executor) {
+  const ManyPlan plan(m, tiles, executor.threads());
+  executor.ParallelFor(plan.blocks * plan.pairs, 1, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t u = begin; u < end; ++u) {
+      const std::int64_t panel = u % plan.pairs * kPair;
+      const std::int64_t t0 = u / plan.pairs * plan.tiles_per_block;
+      GemmTileArgs g;
+      g.panels = static_cast<int>(std::min<std::int64_t>(kPair, PanelCount(m.features) - panel));
+      MultiplyBlock(m, tiles, plan.inner, t0, std::min(tiles.count, t0 + plan.tiles_per_block),
+                    panel, g);
     }
   });
 }
@@ -229,7 +266,8 @@ void PackedMatrix::Multiply(const float* x, std::int64_t ldx, std::int64_t n, fl
   }
   Product m{panels_.get(), PanelBytes(cols_, dtype_), dtype_, rows_, cols_, x, n, y, ldy,
             accumulate};
-  const RowTiles tiles(n);
+  const bool few = n <= kMaxTileRows;
+  const RowTiles tiles(n, few ? kMaxTileRows : kManyTileRows);
   if (n > 1) {
     float* xt = ThreadScratch(ScratchSlot::kPackedRows, static_cast<std::size_t>(n * cols_));
     m.xt = xt;
@@ -240,7 +278,7 @@ void PackedMatrix::Multiply(const float* x, std::int64_t ldx, std::int64_t n, fl
       }
     });
   }
-  if (tiles.count == 1) {
+  if (few) {
     MultiplyFew(m, executor);
   } else {
     MultiplyMany(m, tiles, executor);
