@@ -1,0 +1,69 @@
+// Bit for bit what the `gguf` Python package decodes (tests/data/gguf_quant).
+#include "common/weights/dequantize.h"
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
+#include "tests/support/test_data.h"
+
+namespace baton {
+namespace {
+
+std::vector<std::byte> FromHex(const std::string& hex) {
+  std::vector<std::byte> bytes;
+  for (size_t i = 0; i < hex.size(); i += 2) {
+    bytes.push_back(static_cast<std::byte>(std::stoi(hex.substr(i, 2), nullptr, 16)));
+  }
+  return bytes;
+}
+
+StoredDType ByName(const std::string& name) {
+  for (int i = 0; i <= static_cast<int>(StoredDType::kBool); ++i) {
+    if (DTypeName(static_cast<StoredDType>(i)) == name) return static_cast<StoredDType>(i);
+  }
+  ADD_FAILURE() << name;
+  return StoredDType::kF32;
+}
+
+TEST(DequantizeTest, BitExactAgainstTheGgufPackage) {
+  const auto rows =
+      nlohmann::json::parse(ReadFileOrEmpty(TestDataDir() + "/gguf_quant/blocks.json"));
+  ASSERT_GE(rows.size(), 6u);
+  for (const auto& row : rows) {
+    const StoredDType dtype = ByName(row["type"]);
+    const auto packed = FromHex(row["bytes"]);
+    const auto expected = FromHex(row["fp32"]);
+    const auto n = static_cast<int64_t>(expected.size() / sizeof(float));
+    ASSERT_EQ(DTypeRowBytes(dtype, n), static_cast<int64_t>(packed.size()));
+    // At an odd address, as a safetensors file may have it.
+    std::vector<std::byte> shifted(packed.size() + 1);
+    std::memcpy(shifted.data() + 1, packed.data(), packed.size());
+    std::vector<float> values(static_cast<size_t>(n));
+    ASSERT_TRUE(DequantizeRow(dtype, shifted.data() + 1, values.data(), n).ok());
+    EXPECT_EQ(std::memcmp(values.data(), expected.data(), expected.size()), 0) << row["type"];
+  }
+}
+
+TEST(DequantizeTest, HalfAndBfloat16) {
+  EXPECT_EQ(HalfToFloat(0x3C00), 1.0f);
+  EXPECT_EQ(HalfToFloat(0x0001), std::ldexp(1.0f, -24));
+  EXPECT_EQ(HalfToFloat(0xFC00), -std::numeric_limits<float>::infinity());
+  EXPECT_TRUE(std::isnan(HalfToFloat(0x7E00)));
+  EXPECT_EQ(Bfloat16ToFloat(0x3F80), 1.0f);
+}
+
+TEST(DequantizeTest, RefusesByName) {
+  float dst[256];
+  const std::vector<std::byte> src(1024);
+  const auto status = DequantizeRow(StoredDType::kQ6_K, src.data(), dst, 256);
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented);
+  EXPECT_NE(status.message().find("Q6_K"), absl::string_view::npos);
+  EXPECT_EQ(DequantizeRow(StoredDType::kQ4_0, src.data(), dst, 33).code(),
+            absl::StatusCode::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace baton

@@ -1,0 +1,50 @@
+"""Block-quantised rows and what the `gguf` package decodes them to, bit for bit.
+
+    python make_fixtures.py      # needs gguf and numpy; writes blocks.json beside this script
+"""
+import json
+import pathlib
+
+import gguf
+import numpy as np
+
+Q = gguf.GGMLQuantizationType
+
+
+def hex_of(array):
+    return np.ascontiguousarray(array).tobytes().hex()
+
+
+def main():
+    rng = np.random.default_rng(3)
+    rows = []
+    for kind in (Q.Q8_0, Q.Q4_0, Q.Q4_1):
+        values = rng.normal(0, 1, (1, 32 * 6)).astype(np.float32)
+        values[0, :32] *= 1e-6  # subnormal scale
+        values[0, 32:64] *= 1000
+        values[0, 64:96] = 0
+        packed = gguf.quantize(values, kind)
+        rows.append((kind.name, packed, gguf.dequantize(packed, kind)))
+        # Any bytes are a block; keep those whose scales are finite.
+        raw = rng.integers(0, 256, packed.shape, dtype=np.uint8)
+        decoded = gguf.dequantize(raw, kind)
+        if np.isfinite(decoded).all():
+            rows.append((kind.name, raw, decoded))
+    halves = np.concatenate([np.arange(0, 0x7C00, 97), np.arange(0x8000, 0xFC00, 101)])
+    halves = np.concatenate([halves, [0x7C00, 0xFC00]]).astype(np.uint16)
+    rows.append(("F16", halves, halves.view(np.float16).astype(np.float32)))
+    bf16 = rng.normal(0, 1, 96).astype(np.float32)
+    packed = gguf.quantize(bf16.reshape(1, -1), Q.BF16)
+    rows.append(("BF16", packed, gguf.dequantize(packed, Q.BF16)))
+    floats = rng.normal(0, 1, 9).astype(np.float32)
+    rows.append(("F32", floats, floats))
+    out = [
+        {"type": kind, "bytes": hex_of(packed), "fp32": hex_of(values.astype(np.float32))}
+        for kind, packed, values in rows
+    ]
+    path = pathlib.Path(__file__).parent / "blocks.json"
+    path.write_text(json.dumps(out, indent=0) + "\n")
+
+
+if __name__ == "__main__":
+    main()
