@@ -168,6 +168,24 @@ def add_model(ref, prefix, model, tokens, every=4):
         ref.add(prefix + name, value)
 
 
+def save_adapter(peft, folder, base, seed, scale):
+    """Gives the adapter random weights and writes it as PEFT does."""
+    g = torch.Generator().manual_seed(seed)
+    for n, p in peft.named_parameters():
+        if "lora_" in n:
+            p.copy_(scale * torch.randn(p.shape, generator=g))
+    shutil.rmtree(folder, ignore_errors=True)
+    peft.save_pretrained(folder)
+    (folder / "README.md").unlink(missing_ok=True)
+    path = folder / "adapter_config.json"
+    fields = json.loads(path.read_text())
+    fields["base_model_name_or_path"] = base
+    fields["target_modules"] = sorted(fields["target_modules"])
+    path.write_text(json.dumps(fields, indent=1) + "\n")
+    for path in folder.iterdir():
+        path.chmod(0o644)
+
+
 def tiny():
     from peft import LoraConfig, get_peft_model
     from transformers import LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM
@@ -191,6 +209,15 @@ def tiny():
         ref.add(f"tiny_llama.{name}/logits", logits[::4])
         ref.add(f"tiny_llama.{name}/inv_freq", scaled.model.rotary_emb.inv_freq)
 
+    # What HF itself loses in a narrow type.
+    fp32 = model(tokens[None]).logits[0][::4]
+    for dtype in (torch.bfloat16, torch.float16):
+        narrow, _ = build(LlamaForCausalLM, LlamaConfig, 1, tie_word_embeddings=True)
+        diff = narrow.to(dtype)(tokens[None]).logits[0].float()[::4] - fp32
+        name = "bf16" if dtype == torch.bfloat16 else "fp16"
+        ref.scalars[f"tiny_llama/hf_{name}_rms_error"] = float(
+            diff.double().pow(2).mean().sqrt())
+
     # LoRA adapters on a.
     everything = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
     for name, cfg in (
@@ -198,19 +225,7 @@ def tiny():
             ("qv", dict(r=2, lora_alpha=3, use_rslora=True, target_modules=["q_proj", "v_proj"]))):
         base, _ = build(LlamaForCausalLM, LlamaConfig, 1, tie_word_embeddings=True)
         peft = get_peft_model(base, LoraConfig(task_type="CAUSAL_LM", **cfg)).eval()
-        g = torch.Generator().manual_seed(len(name))
-        for n, p in peft.named_parameters():
-            if "lora_" in n:
-                p.copy_(0.25 * torch.randn(p.shape, generator=g))
-        adapter = DATA / f"tiny_llama_lora_{name}"
-        shutil.rmtree(adapter, ignore_errors=True)
-        peft.save_pretrained(adapter)
-        (adapter / "README.md").unlink(missing_ok=True)
-        path = adapter / "adapter_config.json"
-        fields = json.loads(path.read_text())
-        fields["base_model_name_or_path"] = "tiny_llama"
-        fields["target_modules"] = sorted(fields["target_modules"])
-        path.write_text(json.dumps(fields, indent=1) + "\n")
+        save_adapter(peft, DATA / f"tiny_llama_lora_{name}", "tiny_llama", len(name), 0.25)
         logits = peft(tokens[None]).logits[0]
         merged = peft.merge_and_unload()(tokens[None]).logits[0]
         ref.add(f"tiny_llama_lora_{name}/logits", logits[::4])
@@ -289,6 +304,15 @@ def smollm2(gguf, text_path):
         ref.add(f"greedy_gap.{i}", gaps)
         print(repr(prompt), "->", repr(tokenizer.decode(out)), "min gap", min(gaps))
     ref.scalars["prompts"] = PROMPTS
+
+    # A LoRA made on HF weights, for the un-permuted Q and K of the GGUF.
+    from peft import LoraConfig, get_peft_model
+    peft = get_peft_model(model, LoraConfig(
+        task_type="CAUSAL_LM", r=2, lora_alpha=4, target_modules=["q_proj", "k_proj"],
+        layers_to_transform=[1, 16])).eval()
+    save_adapter(peft, DATA / "smollm2_lora_qk", "SmolLM2-135M-Instruct", 5, 0.2)
+    ref.add("lora_qk/logits", peft(tokens[None, :64]).logits[0][31::32][:, columns])
+    model = peft.unload()
 
     # What HF's own bf16 loses against its fp32.
     half = model.to(torch.bfloat16)(tokens[None]).logits[0].float()
