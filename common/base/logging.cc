@@ -64,8 +64,8 @@ std::string_view LevelOf(spdlog::level::level_enum level) {
 
 // The part of a source path that a reader needs: from the room's top folder on.
 std::string_view ShortPath(std::string_view path) {
-  for (std::string_view top : {"/common/", "/kernels/", "/prefill_node/", "/decode_node/",
-                               "/router/", "/tools/", "/tests/", "/bench/"}) {
+  for (std::string_view top : {"/tests/", "/bench/", "/common/", "/kernels/", "/prefill_node/",
+                               "/decode_node/", "/router/", "/tools/"}) {
     const size_t at = path.rfind(top);
     if (at != std::string_view::npos) return path.substr(at + 1);
   }

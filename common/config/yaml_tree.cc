@@ -185,6 +185,7 @@ absl::StatusOr<YamlNode> ParseYaml(std::string_view text, std::string_view file_
     std::string marked(text);
     if (!marked.empty() && marked.back() != '\n') marked += '\n';
     marked += kEndMark;
+    marked += '\n';
     std::istringstream in(marked);
     YAML::Parser parser(in);
     TreeBuilder builder;
