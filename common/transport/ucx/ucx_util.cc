@@ -80,9 +80,13 @@ absl::StatusOr<Context> CreateContext(const UcxOptions& options) {
   std::vector<std::pair<std::string, std::string>> settings = {
       {"TLS", absl::StrJoin(options.tls, ",")},
       // Without it peer error handling silently turns shared memory into TCP.
-      // 1.13 knows it by the first name only, when set from a program.
+      // 1.13 knows this and CONN_NB by the first of the names only, when set from a program.
       {"MM_ERROR_HANDLING", "y"},
       {"POSIX_ERROR_HANDLING", "y"},
+      // A blocking connect() would hold up every peer; and with one, 1.13 loses a descriptor when it
+      // is refused and trips an assertion of its own when the other side dies right after it.
+      {"CONN_NB", "y"},
+      {"TCP_CONN_NB", "y"},
       {"KEEPALIVE_INTERVAL", Seconds(options.keepalive)},
       {"NET_DEVICES",
        options.net_devices.empty() ? "all" : absl::StrJoin(options.net_devices, ",")},
