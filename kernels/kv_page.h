@@ -12,6 +12,7 @@
 #include <cstdint>
 
 #include "kernels/dtype.h"
+#include "kernels/hd.h"
 
 namespace baton {
 
@@ -21,26 +22,26 @@ struct KvPageLayout {
   int head_dim = 0;  // multiple of 8, at most 256
   DType dtype = DType::kF32;
 
-  constexpr std::size_t k_offset() const { return 64; }
-  constexpr std::size_t k_bytes() const {
+  BATON_HD constexpr std::size_t k_offset() const { return 64; }
+  BATON_HD constexpr std::size_t k_bytes() const {
     return static_cast<std::size_t>(kPageRows) * head_dim * DTypeSize(dtype);
   }
-  constexpr std::size_t v_offset() const { return k_offset() + k_bytes(); }
-  constexpr std::size_t v_bytes() const { return k_bytes(); }
+  BATON_HD constexpr std::size_t v_offset() const { return k_offset() + k_bytes(); }
+  BATON_HD constexpr std::size_t v_bytes() const { return k_bytes(); }
   // Bytes of K and V together: what travels, `v_offset()` follows K without a gap.
-  constexpr std::size_t payload_bytes() const { return 2 * k_bytes(); }
+  BATON_HD constexpr std::size_t payload_bytes() const { return 2 * k_bytes(); }
   // Multiple of 64, so that pages in one slab stay aligned.
-  constexpr std::size_t page_bytes() const { return (v_offset() + v_bytes() + 63) / 64 * 64; }
+  BATON_HD constexpr std::size_t page_bytes() const { return (v_offset() + v_bytes() + 63) / 64 * 64; }
 
   constexpr bool operator==(const KvPageLayout& o) const {
     return head_dim == o.head_dim && dtype == o.dtype;
   }
 };
 
-inline std::int32_t* PagePositions(std::byte* page) {
+BATON_HD std::int32_t* PagePositions(std::byte* page) {
   return reinterpret_cast<std::int32_t*>(page);
 }
-inline const std::int32_t* PagePositions(const std::byte* page) {
+BATON_HD const std::int32_t* PagePositions(const std::byte* page) {
   return reinterpret_cast<const std::int32_t*>(page);
 }
 
