@@ -98,29 +98,36 @@ absl::Status CheckRunnable(const ModelConfig& config) {
 }
 
 std::vector<float> RopeInverseFrequencies(const ModelConfig& config) {
+  // In fp32 step by step, as HF Transformers computes them: a last bit here is 1e-4 radians at
+  // position 1,000, and shows in the logits.
   const RopeConfig& rope = config.rope;
+  const float theta = static_cast<float>(rope.theta);
+  const float factor = static_cast<float>(rope.factor);
+  const float low = static_cast<float>(rope.low_freq_factor);
+  const float high = static_cast<float>(rope.high_freq_factor);
+  const float original = static_cast<float>(rope.original_max_context);
   const int64_t half = config.head_dim / 2;
   std::vector<float> inverse(static_cast<size_t>(half));
   for (int64_t i = 0; i < half; ++i) {
-    const double exponent = 2.0 * static_cast<double>(i) / static_cast<double>(config.head_dim);
-    double frequency = 1.0 / std::pow(rope.theta, exponent);
+    const float exponent = static_cast<float>(2 * i) / static_cast<float>(config.head_dim);
+    // fp64 inside, rounded once: what a correctly rounded fp32 power gives.
+    const float power = static_cast<float>(std::pow(double{theta}, double{exponent}));
+    float frequency = 1.0f / power;
     if (!rope.freq_factors.empty()) {
       frequency /= rope.freq_factors[static_cast<size_t>(i)];
     } else if (rope.scaling == RopeConfig::Scaling::kLinear) {
-      frequency /= rope.factor;
+      frequency /= factor;
     } else if (rope.scaling == RopeConfig::Scaling::kLlama3) {
       // Long waves are stretched by `factor`, short ones kept, those between blended.
-      const double turns = static_cast<double>(rope.original_max_context) * frequency /
-                           (2.0 * std::numbers::pi);
-      if (turns < rope.low_freq_factor) {
-        frequency /= rope.factor;
-      } else if (turns <= rope.high_freq_factor) {
-        const double smooth = (turns - rope.low_freq_factor) /
-                              (rope.high_freq_factor - rope.low_freq_factor);
-        frequency = (1.0 - smooth) * frequency / rope.factor + smooth * frequency;
+      const float wavelength = 2.0f * std::numbers::pi_v<float> / frequency;
+      if (wavelength > original / low) {
+        frequency /= factor;
+      } else if (wavelength >= original / high) {
+        const float smooth = (original / wavelength - low) / (high - low);
+        frequency = (1.0f - smooth) * frequency / factor + smooth * frequency;
       }
     }
-    inverse[static_cast<size_t>(i)] = static_cast<float>(frequency);
+    inverse[static_cast<size_t>(i)] = frequency;
   }
   return inverse;
 }

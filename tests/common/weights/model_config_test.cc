@@ -54,7 +54,7 @@ TEST(ModelConfigTest, RealConfigurations) {
       parameters += shape.size() == 1 ? shape[0] : shape[0] * shape[1];
     }
     EXPECT_EQ(parameters, row["parameters"].get<int64_t>()) << name;
-    EXPECT_EQ(CheckRunnable(*config).ok(), config->architecture == "llama") << name;
+    EXPECT_EQ(CheckRunnable(*config).ok(), config->architecture != "mistral") << name;
   }
   EXPECT_EQ(models, 14);
 }
