@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "common/model/paged_kv_view.h"
+#include "common/weights/model_config.h"
 #include "gmock/gmock.h"
 #include "tests/common/model/model_fixture.h"
 
@@ -216,6 +217,12 @@ TEST_F(TinyLlama, RopeScalingAgreesWithTransformers) {
     const SwappedConfig folder(
         "tiny_llama", ReadTestFile(ModelTestData("tiny_llama/config." + name + ".json")));
     const auto model = LoadModel(folder.path(), executor_);
+    const auto inv_freq = RopeInverseFrequencies(model->config());
+    const auto want = ref_.F32("tiny_llama." + name + "/inv_freq");
+    ASSERT_EQ(inv_freq.size(), want.size());
+    for (std::size_t i = 0; i < want.size(); ++i) {
+      EXPECT_NEAR(inv_freq[i] / want[i], 1.0f, 1.2e-7f) << name << " " << i;  // one last bit
+    }
     ForwardPass pass(model, nullptr, executor_);
     const auto sequence = NewSequence(*model, 40);
     const auto hidden = RunHidden(pass, *model, sequence->view(), tokens_);
