@@ -264,14 +264,20 @@ absl::Status ModelSource::ReadRowsF32(std::string_view name, int64_t begin, int6
   }
   const int64_t columns = rows == 0 ? 0 : view.elements() / rows;
   const int64_t row_bytes = DTypeRowBytes(view.dtype, columns);
-  const bool permuted = tensor.rope_permuted && view.shape.size() >= 2;
+  const bool vector = view.shape.size() < 2;
   for (int64_t i = 0; i < count; ++i) {
-    const int64_t stored = permuted ? tensor.StoredRow(begin + i) : begin + i;
+    const int64_t stored = vector ? 0 : tensor.StoredRow(begin + i);
     const absl::Status status = DequantizeRow(view.dtype, view.data + stored * row_bytes,
                                               dst + i * columns, columns);
     if (!status.ok()) {
       return absl::Status(status.code(), Cat(*tensor.file, ": tensor '", view.name,
                                              "': ", StdView(status.message())));
+    }
+  }
+  if (vector && tensor.rope_permuted && count == 1) {  // a bias: its elements are the rows
+    const std::vector<float> permuted(dst, dst + columns);
+    for (int64_t i = 0; i < columns; ++i) {
+      dst[i] = permuted[static_cast<size_t>(tensor.StoredRow(i))];
     }
   }
   return absl::OkStatus();

@@ -44,7 +44,7 @@ class ModelSourceTest : public ::testing::Test {
   // As llama.cpp's converter orders the rows of Q and K.
   static F32Tensor Permuted(const F32Tensor& tensor, int64_t head_dim) {
     F32Tensor out = tensor;
-    const int64_t columns = tensor.shape[1];
+    const int64_t columns = tensor.shape.size() > 1 ? tensor.shape[1] : 1;
     for (int64_t row = 0; row < tensor.shape[0]; ++row) {
       const int64_t head = row / head_dim;
       const int64_t half = row % head_dim / (head_dim / 2);
@@ -56,7 +56,7 @@ class ModelSourceTest : public ::testing::Test {
     return out;
   }
 
-  std::string GgufBytes() {
+  std::string GgufBytes(bool biases = false) {
     GgufBuilder gguf;
     gguf.Text("general.architecture", "llama");
     gguf.U32("llama.block_count", 2);
@@ -76,6 +76,11 @@ class ModelSourceTest : public ::testing::Test {
       const auto k = tensors_[from + "self_attn.k_proj.weight"];
       gguf.Tensor(to + "attn_q.weight", Permuted(q, 4));
       gguf.Tensor(to + "attn_k.weight", Permuted(k, 4));
+      if (biases) {
+        gguf.Tensor(to + "attn_q.bias", Permuted(tensors_[from + "self_attn.q_proj.bias"], 4));
+        gguf.Tensor(to + "attn_k.bias", Permuted(tensors_[from + "self_attn.k_proj.bias"], 4));
+        gguf.Tensor(to + "attn_v.bias", tensors_[from + "self_attn.v_proj.bias"]);
+      }
       gguf.Tensor(to + "attn_v.weight", tensors_[from + "self_attn.v_proj.weight"]);
       gguf.Tensor(to + "attn_output.weight", tensors_[from + "self_attn.o_proj.weight"]);
       gguf.Tensor(to + "attn_norm.weight", tensors_[from + "input_layernorm.weight"]);
@@ -137,6 +142,20 @@ TEST_F(ModelSourceTest, GgufGivesTheSameTensors) {
                 ->ReadRowsF32("model.layers.0.self_attn.q_proj.weight", 15, 3, rows.data())
                 .code(),
             absl::StatusCode::kOutOfRange);
+}
+
+// Biases of Q and K are permuted like the rows they belong to.
+TEST_F(ModelSourceTest, GgufBiases) {
+  for (const char* layer : {"0", "1"}) {
+    const std::string prefix = std::string("model.layers.") + layer + ".self_attn.";
+    tensors_[prefix + "q_proj.bias"] = Counting({16}, 50);
+    tensors_[prefix + "k_proj.bias"] = Counting({8}, 60);
+    tensors_[prefix + "v_proj.bias"] = Counting({8}, 70);
+  }
+  dir_.Write("model.gguf", GgufBytes(/*biases=*/true));
+  const auto source = ModelSource::Open(dir_.File("model.gguf"));
+  ASSERT_TRUE(source.ok()) << source.status();
+  ExpectAllTensors(**source);
 }
 
 TEST_F(ModelSourceTest, CutGgufIsRefused) {
@@ -238,9 +257,9 @@ TEST_F(ModelSourceTest, DigestIsOfContents) {
 }
 
 TEST_F(ModelSourceTest, OtherArchitecturesAreRefusedByName) {
-  json_["model_type"] = "qwen2";
-  json_["architectures"] = {"Qwen2ForCausalLM"};
-  EXPECT_THAT(Error(), HasSubstr("qwen2"));
+  json_["model_type"] = "mistral";
+  json_["architectures"] = {"MistralForCausalLM"};
+  EXPECT_THAT(Error(), HasSubstr("mistral"));
   EXPECT_EQ(ModelSource::Open("/nonexistent").status().code(), absl::StatusCode::kNotFound);
 }
 
