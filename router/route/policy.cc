@@ -1,0 +1,57 @@
+#include "router/route/policy.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace baton {
+namespace {
+
+std::vector<size_t> Rotated(size_t size, uint64_t start) {
+  std::vector<size_t> order(size);
+  for (size_t i = 0; i < size; ++i) order[i] = (start + i) % size;
+  return order;
+}
+
+}  // namespace
+
+std::unique_ptr<Policy> Policy::Make(PolicyKind kind) {
+  if (kind == PolicyKind::kRoundRobin) return std::make_unique<RoundRobinPolicy>();
+  return std::make_unique<LeastLoadedPolicy>();
+}
+
+uint64_t RoundRobinPolicy::Next(const std::string& group) {
+  MutexLock lock(mu_);
+  return counters_[group]++;
+}
+
+size_t RoundRobinPolicy::Pick(const std::string& group, absl::Span<const int64_t> loads) {
+  return Next(group) % loads.size();
+}
+
+std::vector<size_t> RoundRobinPolicy::Order(const std::string& group,
+                                            absl::Span<const int64_t> loads) {
+  return loads.empty() ? std::vector<size_t>() : Rotated(loads.size(), Next(group));
+}
+
+size_t LeastLoadedPolicy::Pick(const std::string& group, absl::Span<const int64_t> loads) {
+  if (loads.size() == 1) return 0;
+  MutexLock lock(mu_);
+  size_t a = random_() % loads.size();
+  size_t b = random_() % (loads.size() - 1);
+  if (b >= a) ++b;
+  if (loads[a] != loads[b]) return loads[a] < loads[b] ? a : b;
+  if (a > b) std::swap(a, b);
+  return ties_++ % 2 == 0 ? a : b;
+}
+
+std::vector<size_t> LeastLoadedPolicy::Order(const std::string& group,
+                                             absl::Span<const int64_t> loads) {
+  if (loads.empty()) return {};
+  MutexLock lock(mu_);
+  std::vector<size_t> order = Rotated(loads.size(), ties_++);
+  std::stable_sort(order.begin(), order.end(),
+                   [&](size_t x, size_t y) { return loads[x] < loads[y]; });
+  return order;
+}
+
+}  // namespace baton
