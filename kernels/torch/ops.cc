@@ -1,0 +1,274 @@
+#include "kernels/torch/ops.h"
+
+#include <ATen/ATen.h>
+
+#include <cmath>
+#include <cstdlib>
+#include <utility>
+
+#include "kernels/attention.h"
+#include "kernels/elementwise.h"
+#include "kernels/kv_write.h"
+#include "kernels/torch/device.h"
+
+namespace baton::torch_ops {
+namespace {
+
+constexpr int kMaxHeadDim = 256;
+
+// A contiguous tensor of the wanted type, or an error naming op and argument.
+at::Tensor Checked(const char* op, const char* name, const at::Tensor& t, at::ScalarType type) {
+  TORCH_CHECK(t.defined(), op, ": ", name, " is undefined");
+  TORCH_CHECK(t.layout() == at::kStrided, op, ": ", name, " must be dense, is ", t.layout());
+  TORCH_CHECK(t.scalar_type() == type, op, ": ", name, " must be ", type, ", is ",
+              t.scalar_type());
+  return t.detach().contiguous();
+}
+
+at::Tensor CheckedShape(const char* op, const char* name, const at::Tensor& t, at::ScalarType type,
+                        at::IntArrayRef shape) {
+  at::Tensor c = Checked(op, name, t, type);
+  TORCH_CHECK(c.sizes() == shape, op, ": ", name, " must have shape ", shape, ", has ", c.sizes());
+  return c;
+}
+
+void CheckCpu(const char* op, const char* name, const at::Tensor& t) {
+  TORCH_CHECK(t.device().is_cpu(), op, ": ", name, " must be on the CPU, is on ", t.device());
+}
+
+void CheckSameDevice(const char* op, const char* name, const at::Tensor& a, const at::Tensor& b) {
+  TORCH_CHECK(a.device() == b.device(), op, ": ", name, " is on ", b.device(), ", x on ",
+              a.device());
+}
+
+void CheckHeadDim(const char* op, std::int64_t head_dim) {
+  TORCH_CHECK(head_dim > 0 && head_dim % 8 == 0 && head_dim <= kMaxHeadDim, op,
+              ": head_dim must be a multiple of 8 up to ", kMaxHeadDim, ", is ", head_dim);
+}
+
+}  // namespace
+
+at::Tensor RmsNorm(const at::Tensor& x, const at::Tensor& gamma, double eps, Executor& executor) {
+  const at::Tensor in = Checked("rms_norm", "x", x, at::kFloat);
+  TORCH_CHECK(in.dim() >= 1 && in.size(-1) > 0, "rms_norm: x must have a last dimension");
+  const std::int64_t d = in.size(-1);
+  at::Tensor g;
+  if (gamma.defined()) {
+    g = CheckedShape("rms_norm", "gamma", gamma, at::kFloat, {d});
+    CheckSameDevice("rms_norm", "gamma", in, g);
+  }
+  const at::Tensor rows = in.reshape({-1, d});
+  at::Tensor y = at::empty_like(rows);
+  if (in.device().is_cpu()) {
+    baton::RmsNorm(rows.const_data_ptr<float>(), d, g.defined() ? g.const_data_ptr<float>() : nullptr,
+                   static_cast<float>(eps), rows.size(0), d, y.mutable_data_ptr<float>(), d,
+                   executor);
+  } else {
+    RmsNormOnDevice(rows, g, eps, y);
+  }
+  return y.reshape(in.sizes());
+}
+
+at::Tensor Rope(const at::Tensor& x, const at::Tensor& positions, const at::Tensor& inv_freq,
+                double attention_scaling, Executor& executor) {
+  const at::Tensor in = Checked("rope", "x", x, at::kFloat);
+  TORCH_CHECK(in.dim() == 3, "rope: x must be [n, heads, head_dim], has shape ", in.sizes());
+  const std::int64_t head_dim = in.size(2);
+  TORCH_CHECK(head_dim % 2 == 0, "rope: head_dim must be even, is ", head_dim);
+  const at::Tensor pos = CheckedShape("rope", "positions", positions, at::kInt, {in.size(0)});
+  const at::Tensor freq = CheckedShape("rope", "inv_freq", inv_freq, at::kFloat, {head_dim / 2});
+  CheckSameDevice("rope", "positions", in, pos);
+  CheckSameDevice("rope", "inv_freq", in, freq);
+  at::Tensor y = in.clone();
+  if (in.device().is_cpu()) {
+    baton::Rope(y.mutable_data_ptr<float>(), y.size(1) * head_dim,
+                pos.const_data_ptr<std::int32_t>(), freq.const_data_ptr<float>(),
+                static_cast<float>(attention_scaling), static_cast<int>(y.size(1)),
+                static_cast<int>(head_dim), y.size(0), executor);
+  } else {
+    RopeOnDevice(y, pos, freq, attention_scaling);
+  }
+  return y;
+}
+
+PackedMatrix Pack(const at::Tensor& w, DType dtype, Executor& executor) {
+  TORCH_CHECK(w.defined() && w.dim() == 2, "pack: w must be [out, in]");
+  CheckCpu("pack", "w", w);
+  const at::ScalarType t = w.scalar_type();
+  TORCH_CHECK(t == at::kFloat || t == at::kBFloat16 || t == at::kHalf,
+              "pack: w must be fp32, bf16 or fp16, is ", t);
+  const at::Tensor f = w.detach().to(at::kFloat).contiguous();
+  return PackedMatrix::Pack(f.const_data_ptr<float>(), f.size(0), f.size(1), dtype, executor);
+}
+
+at::Tensor Linear(const at::Tensor& x, const PackedMatrix& w, const at::Tensor& bias,
+                  Executor& executor) {
+  const at::Tensor in = Checked("linear", "x", x, at::kFloat);
+  CheckCpu("linear", "x", in);
+  TORCH_CHECK(in.dim() >= 1 && in.size(-1) == w.cols(), "linear: x must end in ", w.cols(),
+              " features, has shape ", in.sizes());
+  std::vector<std::int64_t> shape(in.sizes().begin(), in.sizes().end());
+  shape.back() = w.rows();
+  at::Tensor y;
+  if (bias.defined()) {
+    const at::Tensor b = CheckedShape("linear", "bias", bias, at::kFloat, {w.rows()});
+    CheckCpu("linear", "bias", b);
+    y = b.expand(shape).contiguous();
+  } else {
+    y = at::empty(shape, in.options());
+  }
+  const std::int64_t n = w.cols() > 0 ? in.numel() / w.cols() : 0;
+  w.Multiply(in.const_data_ptr<float>(), w.cols(), n, y.mutable_data_ptr<float>(), w.rows(),
+             bias.defined(), executor);
+  return y;
+}
+
+struct PagedKv::Pages {
+  struct Free {
+    void operator()(std::byte* p) const { std::free(p); }
+  };
+  KvPageLayout layout;
+  std::int32_t rows = 0;
+  int kv_heads = 0;
+  bool sorted = true;
+  std::unique_ptr<std::byte, Free> slab;
+  std::vector<std::vector<const std::byte*>> tables;  // [kv_heads][pages]
+  std::vector<float> bias;                            // [rows], or empty
+
+  KvSegment Segment(int head) const {
+    KvSegment s;
+    s.pages = tables[static_cast<std::size_t>(head)].data();
+    s.num_rows = rows;
+    s.bias = bias.empty() ? nullptr : bias.data();
+    s.sorted = sorted;
+    return s;
+  }
+};
+
+std::int64_t PagedKv::rows() const { return pages_->rows; }
+int PagedKv::kv_heads() const { return pages_->kv_heads; }
+int PagedKv::head_dim() const { return pages_->layout.head_dim; }
+
+PagedKv PagedKv::Create(const at::Tensor& k, const at::Tensor& v, const at::Tensor& positions,
+                        const at::Tensor& bias, DType dtype) {
+  const at::Tensor kc = Checked("paged_kv", "k", k, at::kFloat);
+  TORCH_CHECK(kc.dim() == 3, "paged_kv: k must be [rows, kv_heads, head_dim], has shape ",
+              kc.sizes());
+  CheckHeadDim("paged_kv", kc.size(2));
+  TORCH_CHECK(kc.size(0) <= INT32_MAX - kPageRows, "paged_kv: too many rows: ", kc.size(0));
+  const at::Tensor vc = CheckedShape("paged_kv", "v", v, at::kFloat, kc.sizes());
+  const at::Tensor pos = CheckedShape("paged_kv", "positions", positions, at::kInt, {kc.size(0)});
+  CheckCpu("paged_kv", "k", kc);
+  CheckCpu("paged_kv", "v", vc);
+  CheckCpu("paged_kv", "positions", pos);
+  auto p = std::make_shared<Pages>();
+  p->layout = {static_cast<int>(kc.size(2)), dtype};
+  p->rows = static_cast<std::int32_t>(kc.size(0));
+  p->kv_heads = static_cast<int>(kc.size(1));
+  if (bias.defined()) {
+    const at::Tensor b = CheckedShape("paged_kv", "bias", bias, at::kFloat, {kc.size(0)});
+    CheckCpu("paged_kv", "bias", b);
+    p->bias.assign(b.const_data_ptr<float>(), b.const_data_ptr<float>() + p->rows);
+  }
+  const std::size_t pages = static_cast<std::size_t>((p->rows + kPageRows - 1) / kPageRows);
+  const std::size_t bytes = p->layout.page_bytes();
+  const std::size_t heads = static_cast<std::size_t>(p->kv_heads);
+  if (pages * heads > 0) {
+    p->slab.reset(static_cast<std::byte*>(std::aligned_alloc(64, pages * heads * bytes)));
+    TORCH_CHECK(p->slab != nullptr, "paged_kv: out of memory");
+  }
+  const std::int32_t* at_position = pos.const_data_ptr<std::int32_t>();
+  for (std::int32_t r = 1; r < p->rows; ++r) p->sorted &= at_position[r - 1] <= at_position[r];
+  for (std::size_t h = 0; h < heads; ++h) {
+    auto& table = p->tables.emplace_back();
+    for (std::size_t i = 0; i < pages; ++i) table.push_back(p->slab.get() + (h * pages + i) * bytes);
+    for (std::int32_t r = 0; r < p->rows; ++r) {
+      const std::size_t row = static_cast<std::size_t>(r);
+      const std::size_t from = (row * heads + h) * static_cast<std::size_t>(p->layout.head_dim);
+      WriteKvRow(p->layout, p->slab.get() + (h * pages + row / kPageRows) * bytes, r % kPageRows,
+                 kc.const_data_ptr<float>() + from, vc.const_data_ptr<float>() + from,
+                 at_position[r]);
+    }
+  }
+  return PagedKv(std::move(p));
+}
+
+namespace {
+
+// A checked call of the CPU op: tensors kept alive, the task pointing into them.
+struct Call {
+  at::Tensor q, positions;
+  AttentionShape shape;
+  KvPageLayout layout;
+  std::vector<KvSegment> segments;
+  std::vector<std::int32_t> offsets;
+  AttentionTask task;
+
+  Call(const char* op, const at::Tensor& q_in, const at::Tensor& q_positions,
+       const std::vector<PagedKv>& kv, const AttentionOptions& options) {
+    q = Checked(op, "q", q_in, at::kFloat);
+    TORCH_CHECK(q.dim() == 3, op, ": q must be [n, q_heads, head_dim], has shape ", q.sizes());
+    CheckCpu(op, "q", q);
+    positions = CheckedShape(op, "q_positions", q_positions, at::kInt, {q.size(0)});
+    CheckCpu(op, "q_positions", positions);
+    CheckHeadDim(op, q.size(2));
+    shape.q_heads = static_cast<int>(q.size(1));
+    shape.head_dim = static_cast<int>(q.size(2));
+    shape.kv_heads = kv.empty() ? shape.q_heads : kv[0].kv_heads();
+    layout = kv.empty() ? KvPageLayout{shape.head_dim, DType::kF32} : kv[0].pages().layout;
+    TORCH_CHECK(shape.kv_heads > 0 && shape.q_heads % shape.kv_heads == 0, op, ": ",
+                shape.kv_heads, " kv heads do not divide ", shape.q_heads, " query heads");
+    TORCH_CHECK(layout.head_dim == shape.head_dim, op, ": q has head_dim ", shape.head_dim,
+                ", the segments ", layout.head_dim);
+    for (const PagedKv& s : kv) {
+      TORCH_CHECK(s.kv_heads() == shape.kv_heads && s.pages().layout == layout, op,
+                  ": segments differ in heads, head_dim or dtype");
+    }
+    shape.scale = static_cast<float>(
+        options.scale != 0 ? options.scale : 1.0 / std::sqrt(static_cast<double>(q.size(2))));
+    shape.window = options.window;
+    offsets.push_back(0);
+    for (int h = 0; h < shape.kv_heads; ++h) {
+      for (const PagedKv& s : kv) segments.push_back(s.pages().Segment(h));
+      offsets.push_back(static_cast<std::int32_t>(segments.size()));
+    }
+    task.q = q.const_data_ptr<float>();
+    task.ldq = q.size(1) * q.size(2);
+    task.q_positions = positions.const_data_ptr<std::int32_t>();
+    task.num_q = static_cast<std::int32_t>(q.size(0));
+    task.segments = segments.data();
+    task.segment_offsets = offsets.data();
+    task.ldo = task.ldq;
+  }
+};
+
+}  // namespace
+
+std::vector<at::Tensor> Attention(const at::Tensor& q, const at::Tensor& q_positions,
+                                  const std::vector<PagedKv>& segments,
+                                  const AttentionOptions& options, Executor& executor) {
+  Call call("attention", q, q_positions, segments, options);
+  at::Tensor out = at::empty_like(call.q);
+  at::Tensor lse = at::empty({call.q.size(0), call.q.size(1)}, call.q.options());
+  call.task.out = out.mutable_data_ptr<float>();
+  call.task.lse = lse.mutable_data_ptr<float>();
+  baton::Attention(call.shape, call.layout, &call.task, 1, executor);
+  return {out, lse};
+}
+
+at::Tensor KeyMass(const at::Tensor& q, const at::Tensor& q_positions, const at::Tensor& lse,
+                   const std::vector<PagedKv>& segments, const AttentionOptions& options,
+                   Executor& executor) {
+  Call call("key_mass", q, q_positions, segments, options);
+  // The kernel only reads it.
+  at::Tensor l = CheckedShape("key_mass", "lse", lse, at::kFloat, {call.q.size(0), call.q.size(1)});
+  CheckCpu("key_mass", "lse", l);
+  std::int64_t rows = 0;
+  for (const PagedKv& s : segments) rows += s.rows();
+  at::Tensor mass = at::empty({call.shape.kv_heads, rows}, call.q.options());
+  call.task.lse = const_cast<float*>(l.const_data_ptr<float>());
+  baton::KeyMass(call.shape, call.layout, call.task, mass.mutable_data_ptr<float>(), executor);
+  return mass;
+}
+
+}  // namespace baton::torch_ops

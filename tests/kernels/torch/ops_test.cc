@@ -1,0 +1,143 @@
+// The kernels against ATen's own ops on the same tensors.
+#include "kernels/torch/ops.h"
+
+#include <ATen/ATen.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace baton::torch_ops {
+namespace {
+
+double MaxDifference(const at::Tensor& a, const at::Tensor& b) {
+  return (a.to(at::kDouble) - b.to(at::kDouble)).abs().max().item<double>();
+}
+
+at::Tensor Arange(std::int64_t begin, std::int64_t end) {
+  return at::arange(begin, end, at::TensorOptions().dtype(at::kInt));
+}
+
+class TorchOps : public testing::Test {
+ protected:
+  TorchOps() { at::manual_seed(1); }
+  std::unique_ptr<Executor> pool_ = MakeThreadPool(2);
+};
+
+TEST_F(TorchOps, RmsNormEqualsATen) {
+  const at::Tensor x = at::randn({3, 5, 577}) * 4, gamma = at::randn({577});
+  EXPECT_LT(MaxDifference(RmsNorm(x, gamma, 1e-5, *pool_), at::rms_norm(x, {577}, gamma, 1e-5)),
+            1e-5);
+  EXPECT_LT(MaxDifference(RmsNorm(x, {}, 1e-5, *pool_), at::rms_norm(x, {577}, {}, 1e-5)), 1e-5);
+  // A view with strides gives the same as its copy.
+  const at::Tensor view = x.transpose(0, 1);
+  EXPECT_TRUE(at::equal(RmsNorm(view, gamma, 1e-5, *pool_),
+                        RmsNorm(view.contiguous(), gamma, 1e-5, *pool_)));
+}
+
+TEST_F(TorchOps, RopeEqualsTheRotateHalfFormula) {
+  const at::Tensor x = at::randn({7, 3, 64});
+  const at::Tensor inv_freq = at::pow(10000.0, -at::arange(0, 64, 2) / 64.0).to(at::kFloat);
+  const at::Tensor positions = Arange(1000, 1007);
+  const at::Tensor angle = at::outer(positions.to(at::kFloat), inv_freq).to(at::kDouble);
+  const at::Tensor cos = at::cat({angle, angle}, -1).cos().unsqueeze(1);
+  const at::Tensor sin = at::cat({angle, angle}, -1).sin().unsqueeze(1);
+  const at::Tensor d = x.to(at::kDouble);
+  const at::Tensor half = at::cat({-d.slice(-1, 32), d.slice(-1, 0, 32)}, -1);
+  const at::Tensor before = x.clone();
+  EXPECT_LT(MaxDifference(Rope(x, positions, inv_freq, 1.0, *pool_), d * cos + half * sin), 2e-6);
+  EXPECT_TRUE(at::equal(x, before));
+}
+
+TEST_F(TorchOps, LinearEqualsATen) {
+  const at::Tensor x = at::randn({2, 9, 130}), w = at::randn({77, 130}), bias = at::randn({77});
+  const PackedMatrix packed = Pack(w, DType::kF32, *pool_);
+  EXPECT_LT(MaxDifference(Linear(x, packed, bias, *pool_), at::linear(x, w, bias)), 1e-4);
+  EXPECT_LT(MaxDifference(Linear(x, packed, {}, *pool_), at::linear(x, w)), 1e-4);
+  for (const auto& [dtype, type] : {std::pair{DType::kBF16, at::kBFloat16},
+                                    std::pair{DType::kF16, at::kHalf}}) {
+    const at::Tensor rounded = w.to(type);
+    const at::Tensor want = at::linear(x, rounded.to(at::kFloat));
+    EXPECT_LT(MaxDifference(Linear(x, Pack(w, dtype, *pool_), {}, *pool_), want), 1e-4);
+    EXPECT_LT(MaxDifference(Linear(x, Pack(rounded, dtype, *pool_), {}, *pool_), want), 1e-4);
+  }
+}
+
+// [n, heads, dim] -> ATen's [1, heads, n, dim].
+at::Tensor HeadsFirst(const at::Tensor& t) { return t.transpose(0, 1).unsqueeze(0); }
+
+TEST_F(TorchOps, AttentionEqualsScaledDotProductAttention) {
+  for (std::int64_t head_dim : {64, 80, 128}) {
+    const at::Tensor q = at::randn({50, 6, head_dim});
+    const at::Tensor k = at::randn({150, 2, head_dim}), v = at::randn({150, 2, head_dim});
+    const auto pages = [&](std::int64_t b, std::int64_t e) {
+      return PagedKv::Create(k.slice(0, b, e), v.slice(0, b, e), Arange(b, e), {}, DType::kF32);
+    };
+    const at::Tensor q_positions = Arange(100, 150);
+    const at::Tensor seen = Arange(0, 150).unsqueeze(0) <= q_positions.unsqueeze(1);
+    const at::Tensor want = at::scaled_dot_product_attention(
+        HeadsFirst(q), HeadsFirst(k).repeat_interleave(3, 1),
+        HeadsFirst(v).repeat_interleave(3, 1), seen);
+    const auto whole = Attention(q, q_positions, {pages(0, 150)}, {}, *pool_);
+    EXPECT_LT(MaxDifference(HeadsFirst(whole[0]), want), 5e-6);
+    const auto parts = Attention(q, q_positions, {pages(0, 37), pages(37, 150)}, {}, *pool_);
+    EXPECT_LT(MaxDifference(HeadsFirst(parts[0]), want), 5e-6);
+    EXPECT_LT(MaxDifference(parts[1], whole[1]), 5e-6);
+  }
+}
+
+TEST_F(TorchOps, KeyMassEqualsTheColumnSums) {
+  const at::Tensor q = at::randn({40, 4, 64});
+  const at::Tensor k = at::randn({90, 2, 64}), v = at::randn({90, 2, 64}), bias = at::randn({90});
+  const at::Tensor q_positions = Arange(50, 90);
+  const std::vector<PagedKv> kv = {PagedKv::Create(k, v, Arange(0, 90), bias, DType::kF32)};
+  const auto result = Attention(q, q_positions, kv, {}, *pool_);
+  const at::Tensor hidden = Arange(0, 90).unsqueeze(0) > q_positions.unsqueeze(1);
+  const at::Tensor scores =
+      at::matmul(HeadsFirst(q), HeadsFirst(k).repeat_interleave(2, 1).transpose(-1, -2)) / 8.0 +
+      bias;
+  const at::Tensor weights = scores.masked_fill(hidden, -INFINITY).to(at::kDouble).softmax(-1);
+  const at::Tensor want = weights.sum(2).reshape({2, 2, 90}).sum(1);
+  EXPECT_LT(MaxDifference(KeyMass(q, q_positions, result[1], kv, {}, *pool_), want), 2e-4);
+}
+
+TEST_F(TorchOps, WrongArgumentsAreNamed) {
+  const auto message = [](auto&& call) -> std::string {
+    try {
+      call();
+    } catch (const c10::Error& e) {
+      return e.what_without_backtrace();
+    }
+    return "no error";
+  };
+  const at::Tensor x = at::randn({2, 8});
+  EXPECT_THAT(message([&] { RmsNorm(x.to(at::kDouble), {}, 1e-5, *pool_); }),
+              testing::HasSubstr("rms_norm: x must be Float"));
+  EXPECT_THAT(message([&] { RmsNorm(x, at::ones({7}), 1e-5, *pool_); }),
+              testing::HasSubstr("gamma must have shape [8], has [7]"));
+  EXPECT_THAT(message([&] { RmsNorm(at::Tensor(), {}, 1e-5, *pool_); }),
+              testing::HasSubstr("x is undefined"));
+  EXPECT_THAT(message([&] { Linear(x, Pack(at::ones({3, 9}), DType::kF32, *pool_), {}, *pool_); }),
+              testing::HasSubstr("x must end in 9 features"));
+  EXPECT_THAT(message([&] {
+                const at::Tensor k = at::ones({1, 1, 12});
+                PagedKv::Create(k, k, Arange(0, 1), {}, DType::kF32);
+              }),
+              testing::HasSubstr("head_dim must be a multiple of 8"));
+  EXPECT_THAT(message([&] {
+                const at::Tensor k = at::ones({1, 2, 8});
+                const auto kv = PagedKv::Create(k, k, Arange(0, 1), {}, DType::kF32);
+                Attention(at::ones({1, 3, 8}), Arange(0, 1), {kv}, {}, *pool_);
+              }),
+              testing::HasSubstr("2 kv heads do not divide 3 query heads"));
+}
+
+TEST_F(TorchOps, EmptyInputs) {
+  EXPECT_EQ(RmsNorm(at::empty({0, 8}), {}, 1e-5, *pool_).size(0), 0);
+  const PackedMatrix w = Pack(at::ones({3, 4}), DType::kF32, *pool_);
+  EXPECT_EQ(Linear(at::empty({0, 4}), w, {}, *pool_).sizes(), at::IntArrayRef({0, 3}));
+  const auto none = Attention(at::ones({2, 2, 8}), Arange(0, 2), {}, {}, *pool_);
+  EXPECT_EQ(none[0].abs().max().item<float>(), 0.0f);
+  EXPECT_TRUE(at::isinf(none[1]).all().item<bool>());
+}
+
+}  // namespace
+}  // namespace baton::torch_ops
