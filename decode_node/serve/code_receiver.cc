@@ -1,0 +1,287 @@
+#include "decode_node/serve/code_receiver.h"
+
+#include <algorithm>
+#include <cstring>
+#include <new>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/fault.h"
+#include "common/base/status_macros.h"
+#include "kernels/kv_write.h"
+
+namespace baton {
+namespace {
+
+using SteadyClock = std::chrono::steady_clock;
+
+std::uint32_t PagesOf(const FrameHeader& h) {
+  return (h.token_end - h.token_begin + kPageRows - 1) / kPageRows;
+}
+
+}  // namespace
+
+// The buffer of one frame. It becomes a worker's task when the fence has passed.
+class FrameLanding final : public Landing, public std::enable_shared_from_this<FrameLanding> {
+ public:
+  FrameLanding(std::shared_ptr<CodeReceiver::Shared> shared,
+               std::shared_ptr<IncomingTransfer> transfer, FrameHead head,
+               std::unique_ptr<std::uint8_t[]> buffer)
+      : shared_(std::move(shared)),
+        transfer_(std::move(transfer)),
+        head_(std::move(head)),
+        buffer_(std::move(buffer)) {}
+
+  ~FrameLanding() override {
+    shared_->buffered.fetch_sub(static_cast<std::int64_t>(head_.header.payload_bytes));
+  }
+
+  std::uint8_t* data() override { return buffer_.get(); }
+
+  void OnComplete(absl::Status status) override {
+    if (!status.ok()) {
+      Lose("receive_failed", absl::Status(status.code(), absl::StrCat("receiving a frame: ",
+                                                                     status.message())));
+      return;
+    }
+    shared_->workers->Post([self = shared_from_this()] { self->Import(); });
+  }
+
+ private:
+  void Import() {
+    const auto start = SteadyClock::now();
+    if (absl::Status s = BATON_FAULT_POINT("decode.on_frame"); !s.ok()) {
+      Lose("fault", s);
+      return;
+    }
+    const std::string_view payload(reinterpret_cast<const char*>(buffer_.get()),
+                                   head_.header.payload_bytes);
+    if (absl::Status s = VerifyPayload(head_.header, payload); !s.ok()) {
+      Lose("corrupt", s);
+      return;
+    }
+    if (!transfer_->Import(head_, buffer_.get())) {
+      shared_->dropped.With({"stale"}).Increment();
+      return;
+    }
+    {
+      MutexLock lock(transfer_->mu_);
+      transfer_->progress_.import_s +=
+          std::chrono::duration<double>(SteadyClock::now() - start).count();
+    }
+    transfer_->callbacks_.on_rows();
+  }
+
+  void Lose(const char* reason, absl::Status status) {
+    shared_->dropped.With({reason}).Increment();
+    transfer_->callbacks_.on_error(std::move(status));
+  }
+
+  const std::shared_ptr<CodeReceiver::Shared> shared_;
+  const std::shared_ptr<IncomingTransfer> transfer_;
+  const FrameHead head_;
+  const std::unique_ptr<std::uint8_t[]> buffer_;
+};
+
+IncomingTransfer::IncomingTransfer(IncomingSpec spec, IncomingCallbacks callbacks)
+    : spec_{spec.transfer_id, spec.generation, spec.secret, spec.page_layout, nullptr},
+      callbacks_(std::move(callbacks)),
+      last_frame_ns_(SteadyClock::now().time_since_epoch().count()),
+      landing_(std::move(spec.landing)) {
+  const auto rows = static_cast<std::size_t>(landing_->end - landing_->begin);
+  have_.assign(static_cast<std::size_t>(landing_->layers), std::vector<bool>(rows));
+  rows_missing_ = static_cast<std::int64_t>(rows) * landing_->layers;
+}
+
+IncomingProgress IncomingTransfer::progress() const {
+  MutexLock lock(mu_);
+  IncomingProgress p = progress_;
+  p.complete = rows_missing_ == 0;
+  p.last_frame = SteadyClock::time_point(SteadyClock::duration(last_frame_ns_.load()));
+  return p;
+}
+
+bool IncomingTransfer::Claim(std::uint32_t sequence) {
+  MutexLock lock(claim_mu_);
+  return claimed_.insert(sequence).second;
+}
+
+absl::Status IncomingTransfer::CheckHead(const FrameHead& head,
+                                         std::uint64_t payload_bytes) const {
+  const FrameHeader& h = head.header;
+  std::int32_t first_row, end, layers;
+  std::uint32_t kv_heads;
+  {
+    MutexLock lock(mu_);
+    if (closed_) return absl::FailedPreconditionError("the transfer is over");
+    first_row = landing_->first_page * kPageRows;
+    end = landing_->end;
+    layers = landing_->layers;
+    kv_heads = static_cast<std::uint32_t>(landing_->kv_heads);
+  }
+  if (h.kind != FrameKind::kRawKv) return absl::InvalidArgumentError("kind");
+  if (h.layer >= static_cast<std::uint32_t>(layers)) return absl::InvalidArgumentError("layer");
+  if (h.token_begin % kPageRows != 0 || h.token_begin < static_cast<std::uint32_t>(first_row) ||
+      h.token_end > static_cast<std::uint32_t>(end) || h.token_begin >= h.token_end) {
+    return absl::InvalidArgumentError("token range");
+  }
+  const std::uint64_t part = PagesOf(h) * spec_.page_layout.k_bytes();
+  if (head.chunks.size() != 2 * std::size_t{kv_heads} ||
+      payload_bytes != h.payload_bytes || h.payload_bytes != 2 * kv_heads * part) {
+    return absl::InvalidArgumentError("lengths");
+  }
+  for (std::uint32_t i = 0; i < head.chunks.size(); ++i) {
+    const FrameChunk expected{i / 2, i % 2 == 0 ? ChunkComponent::kKey : ChunkComponent::kValue,
+                              i * part, part};
+    if (!(head.chunks[i] == expected)) return absl::InvalidArgumentError("chunk table");
+  }
+  return absl::OkStatus();
+}
+
+// Page `page` counts from the sequence's start. Rows before the landing's begin are the sinks this
+// node computed itself: they stay.
+void IncomingTransfer::CopyPage(const FrameHead& head, const std::uint8_t* payload,
+                                std::uint32_t kv_head, std::int32_t page,
+                                std::vector<std::byte>& scratch) const NO_THREAD_SAFETY_ANALYSIS {
+  const KvPageLayout& layout = spec_.page_layout;
+  const std::int32_t in_frame =
+      page - static_cast<std::int32_t>(head.header.token_begin) / kPageRows;
+  const std::uint8_t* k = payload + head.chunks[2 * kv_head].offset + in_frame * layout.k_bytes();
+  const std::uint8_t* v =
+      payload + head.chunks[2 * kv_head + 1].offset + in_frame * layout.v_bytes();
+  const PageRef& ref =
+      landing_->pages[head.header.layer * static_cast<std::size_t>(landing_->kv_heads) + kv_head]
+                     [static_cast<std::size_t>(page - landing_->first_page)];
+  const std::int32_t base = page * kPageRows;
+  const std::int32_t row_begin = std::max(0, landing_->begin - base);
+  const std::int32_t row_end =
+      std::min(kPageRows, static_cast<std::int32_t>(head.header.token_end) - base);
+  if (row_begin == 0 && row_end == kPageRows) {
+    std::memcpy(ref.data() + layout.k_offset(), k, layout.k_bytes());
+    std::memcpy(ref.data() + layout.v_offset(), v, layout.v_bytes());
+    return;
+  }
+  scratch.resize(layout.payload_bytes());
+  std::memcpy(scratch.data(), k, layout.k_bytes());
+  std::memcpy(scratch.data() + layout.k_bytes(), v, layout.v_bytes());
+  CopyKvRows(layout, scratch.data(), ref.data(), row_begin, row_end);
+}
+
+bool IncomingTransfer::Import(const FrameHead& head, const std::uint8_t* payload) {
+  const FrameHeader& h = head.header;
+  MutexLock lock(mu_);
+  if (closed_) return false;
+  std::vector<std::byte> scratch;
+  const auto first = static_cast<std::int32_t>(h.token_begin) / kPageRows;
+  const auto last = first + static_cast<std::int32_t>(PagesOf(h));
+  for (std::uint32_t head_index = 0; head_index < static_cast<std::uint32_t>(landing_->kv_heads);
+       ++head_index) {
+    for (std::int32_t page = first; page < last; ++page) {
+      CopyPage(head, payload, head_index, page, scratch);
+    }
+  }
+  std::vector<bool>& have = have_[h.layer];
+  for (std::int32_t t = std::max<std::int32_t>(landing_->begin, h.token_begin);
+       t < static_cast<std::int32_t>(h.token_end); ++t) {
+    const auto i = static_cast<std::size_t>(t - landing_->begin);
+    if (!have[i]) {
+      have[i] = true;
+      --rows_missing_;
+    }
+  }
+  ++progress_.frames;
+  progress_.bytes += h.payload_bytes;
+  return true;
+}
+
+void IncomingTransfer::Close() {
+  std::shared_ptr<PrefixLanding> dropped;
+  MutexLock lock(mu_);
+  closed_ = true;
+  dropped = std::move(landing_);
+}
+
+CodeReceiver::CodeReceiver(std::shared_ptr<WorkerPool> workers, MetricRegistry& metrics,
+                           std::int64_t max_buffered_bytes)
+    : max_buffered_bytes_(max_buffered_bytes), shared_(std::make_shared<Shared>()) {
+  shared_->workers = std::move(workers);
+  shared_->dropped = metrics.AddCounterFamily("baton_handoff_frames_dropped_total",
+                                              "Frames refused or lost, by reason.", {"reason"});
+  live_gauge_ = metrics.AddGaugeCallback("baton_handoff_transfers_live",
+                                         "Hand-offs under way.",
+                                         [this] { return double(live_transfers()); });
+  buffered_gauge_ = metrics.AddGaugeCallback(
+      "baton_handoff_landing_bytes", "Bytes of frames that arrive or wait for import.",
+      [shared = shared_] { return double(shared->buffered.load()); });
+}
+
+std::shared_ptr<IncomingTransfer> CodeReceiver::Register(IncomingSpec spec,
+                                                         IncomingCallbacks callbacks) {
+  const std::uint64_t id = spec.transfer_id;
+  auto transfer = std::make_shared<IncomingTransfer>(std::move(spec), std::move(callbacks));
+  MutexLock lock(mu_);
+  transfers_[id] = transfer;
+  return transfer;
+}
+
+void CodeReceiver::Close(const std::shared_ptr<IncomingTransfer>& transfer) {
+  {
+    MutexLock lock(mu_);
+    auto it = transfers_.find(transfer->spec().transfer_id);
+    if (it != transfers_.end() && it->second == transfer) transfers_.erase(it);
+  }
+  transfer->Close();
+}
+
+absl::Status CodeReceiver::Drop(const char* reason, const std::string& detail) const {
+  shared_->dropped.With({reason}).Increment();
+  return absl::InvalidArgumentError(absl::StrCat("frame dropped (", reason, "): ", detail));
+}
+
+absl::StatusOr<std::shared_ptr<Landing>> CodeReceiver::OnHeader(std::string_view header,
+                                                                std::uint64_t payload_bytes,
+                                                                PeerId from) {
+  auto head = ParseFrameHead(header);
+  if (!head.ok()) return Drop("malformed", std::string(head.status().message()));
+  const FrameHeader& h = head->header;
+  std::shared_ptr<IncomingTransfer> transfer;
+  {
+    MutexLock lock(mu_);
+    auto it = transfers_.find(h.transfer_id);
+    if (it != transfers_.end()) transfer = it->second;
+  }
+  if (!transfer) return Drop("unknown_transfer", "no transfer of that id is under way");
+  if (h.generation != transfer->spec_.generation) {
+    return Drop("stale", absl::StrCat("generation ", h.generation, ", expected ",
+                                      transfer->spec_.generation));
+  }
+  if (absl::Status s = VerifyMac(header, transfer->spec_.secret); !s.ok()) {
+    return Drop("unauthenticated", std::string(s.message()));
+  }
+  if (absl::Status s = transfer->CheckHead(*head, payload_bytes); !s.ok()) {
+    return Drop("mismatch", std::string(s.message()));
+  }
+  const auto bytes = static_cast<std::int64_t>(payload_bytes);
+  if (shared_->buffered.load() + bytes > max_buffered_bytes_) {
+    return Drop("over_limit", absl::StrCat("buffers would exceed ", max_buffered_bytes_, " bytes"));
+  }
+  std::unique_ptr<std::uint8_t[]> buffer(new (std::nothrow) std::uint8_t[payload_bytes]);
+  if (!buffer) return Drop("over_limit", "no memory for the frame");
+  if (!transfer->Claim(h.sequence)) return Drop("duplicate", absl::StrCat("frame ", h.sequence));
+  shared_->buffered.fetch_add(bytes);
+  transfer->last_frame_ns_ = SteadyClock::now().time_since_epoch().count();
+  return std::make_shared<FrameLanding>(shared_, std::move(transfer), *std::move(head),
+                                        std::move(buffer));
+}
+
+std::size_t CodeReceiver::live_transfers() const {
+  MutexLock lock(mu_);
+  return transfers_.size();
+}
+
+double CodeReceiver::Dropped(const std::string& reason) const {
+  return shared_->dropped.With({reason}).Value();
+}
+
+}  // namespace baton

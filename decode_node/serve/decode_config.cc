@@ -1,0 +1,52 @@
+#include "decode_node/serve/decode_config.h"
+
+namespace baton {
+namespace {
+
+config::Section<DecodeHandoffConfig> HandoffSection() {
+  config::Section<DecodeHandoffConfig> s("Getting K/V of shared prefixes from prefill nodes.");
+  s.Enum("strategy", &DecodeHandoffConfig::strategy,
+         {{"auto", Strategy::kAuto}, {"oracle", Strategy::kOracle}, {"raw", Strategy::kRaw}})
+      .Help("For requests that name none. auto: raw where the producer's weights are the model's "
+            "own and the prefix is long enough, else oracle (computed here).");
+  s.Int("min_prefix_tokens", &DecodeHandoffConfig::min_prefix_tokens)
+      .Range(0, 1 << 20)
+      .Help("auto: shorter prefixes are computed here.");
+  s.Duration("timeout", &DecodeHandoffConfig::timeout)
+      .Range(std::chrono::milliseconds(100), std::chrono::hours(1))
+      .Help("Longest time a hand-off may take, all producers tried together.");
+  s.Duration("link_timeout", &DecodeHandoffConfig::link_timeout)
+      .Range(std::chrono::milliseconds(10), std::chrono::minutes(1))
+      .Help("Longest wait for a producer's first answer.");
+  s.Duration("progress_timeout", &DecodeHandoffConfig::progress_timeout)
+      .Range(std::chrono::milliseconds(50), std::chrono::minutes(10))
+      .Help("A producer that sends neither a frame nor a sign of life for this long is given up; "
+            "longer than its handoff.heartbeat.");
+  s.Enum("on_failure", &DecodeHandoffConfig::on_failure,
+         {{"recompute", OnFailure::kRecompute}, {"fail", OnFailure::kFail}})
+      .Help("When no producer delivers: compute the prefix here, or fail the request.");
+  return s;
+}
+
+}  // namespace
+
+config::Section<DecodeConfig> DecodeSection() {
+  config::Section<DecodeConfig> s("A decode node: serves models to routers.");
+  s.Sub("node", &DecodeConfig::node, config::NodeSection());
+  s.Sub("log", &DecodeConfig::log, config::LogSection());
+  s.Sub("rpc", &DecodeConfig::rpc, config::RpcSection());
+  s.Sub("http", &DecodeConfig::http, config::HttpSection());
+  s.Sub("transport", &DecodeConfig::transport, TransportSection());
+  s.Sub("threads", &DecodeConfig::threads, ThreadsSection());
+  s.Sub("memory", &DecodeConfig::memory, MemorySection());
+  s.List("models", &DecodeConfig::models, ModelEntrySection())
+      .Items(1, 256)
+      .Help("What requests may ask for.");
+  s.Sub("engine", &DecodeConfig::engine, EngineSection());
+  s.Sub("handoff", &DecodeConfig::handoff, HandoffSection());
+  s.Sub("shutdown", &DecodeConfig::shutdown, config::ShutdownSection());
+  s.Check([](const DecodeConfig& c) { return CheckModelEntries(c.models); });
+  return s;
+}
+
+}  // namespace baton

@@ -1,0 +1,48 @@
+// The config file of `baton-decode`.
+#pragma once
+
+#include <chrono>
+#include <vector>
+
+#include "common/config/common_sections.h"
+#include "common/config/schema.h"
+#include "common/node/node_config.h"
+
+namespace baton {
+
+// How the prefix of a prompt is obtained.
+enum class Strategy {
+  kAuto,    // raw where the producer's weights are this model's own and the prefix is long enough
+  kOracle,  // computed here
+  kRaw,     // a producer's K/V, taken over unchanged
+};
+
+enum class OnFailure { kRecompute, kFail };
+
+// handoff: how prefixes come from prefill nodes.
+struct DecodeHandoffConfig {
+  Strategy strategy = Strategy::kAuto;  // for requests that name none
+  int min_prefix_tokens = 128;          // auto: shorter prefixes are computed here
+  std::chrono::milliseconds timeout{60'000};           // of one hand-off, all producers together
+  std::chrono::milliseconds link_timeout{1'000};       // of the first contact with a producer
+  std::chrono::milliseconds progress_timeout{5'000};   // no frame and no sign of life
+  OnFailure on_failure = OnFailure::kRecompute;
+};
+
+struct DecodeConfig {
+  config::NodeNameConfig node;
+  config::LogConfig log;
+  config::RpcConfig rpc;
+  config::HttpConfig http;
+  TransportConfig transport;
+  ThreadsConfig threads;
+  MemoryConfig memory;
+  std::vector<ModelEntry> models;
+  EngineConfig engine;
+  DecodeHandoffConfig handoff;
+  config::ShutdownConfig shutdown;
+};
+
+config::Section<DecodeConfig> DecodeSection();
+
+}  // namespace baton

@@ -1,0 +1,176 @@
+#include "decode_node/serve/decode_node.h"
+
+#include <utility>
+
+#include "absl/time/time.h"
+#include "common/base/ids.h"
+#include "common/base/logging.h"
+#include "common/base/status_macros.h"
+#include "common/base/thread_budget.h"
+#include "common/node/command_line.h"
+#include "common/node/http_status.h"
+#include "common/node/space_proto.h"
+#include "common/node/ticker.h"
+#include "common/rpc/rpc_server.h"
+#include "decode_node/serve/code_receiver.h"
+#include "decode_node/serve/service.h"
+
+namespace baton {
+namespace {
+
+constexpr std::chrono::milliseconds kTick(50);
+constexpr char kServiceName[] = "baton.v1.Decode";
+
+}  // namespace
+
+class DecodeNode::Impl {
+ public:
+  Impl(const DecodeConfig& config, std::shared_ptr<Transport> transport)
+      : config_(config), transport_(std::move(transport)) {}
+
+  // Callers go first, then what they call.
+  ~Impl() {
+    http_.reset();
+    ticker_.reset();
+    Stop();
+    server_.reset();
+    Stop();  // sessions that began while the server went down
+    if (transport_) transport_->SetReceiver(nullptr);
+    host_.reset();
+    if (workers_) workers_->Stop();
+  }
+
+  absl::Status Start() {
+    BATON_ASSIGN_OR_RETURN(const ThreadBudget threads,
+                           ThreadBudget::FromConfig(config_.threads.engine.value_or(0),
+                                                    config_.threads.worker.value_or(0)));
+    BATON_ASSIGN_OR_RETURN(host_,
+                           ModelHost::Load({config_.models, config_.memory, config_.engine,
+                                            threads.engine},
+                                           metrics_));
+    for (const std::string& line : host_->plan().lines) BATON_LOG_INFO("memory plan: {}", line);
+    workers_ = std::make_shared<WorkerPool>(threads.worker);
+    receiver_ = std::make_unique<CodeReceiver>(workers_, metrics_,
+                                               config_.transport.max_landing_bytes);
+    service_ = std::make_unique<DecodeService>(
+        DecodeServiceOptions{NodeName(config_.node.name), incarnation_, config_.handoff,
+                             config_.engine.max_waiting},
+        *host_, MakeSessionEnv());
+    if (transport_) transport_->SetReceiver(receiver_.get());
+    return Listen();
+  }
+
+  void Drain() {
+    service_->StartDraining();
+    host_->Drain(config_.shutdown.drain_timeout);
+    server_->Drain(absl::FromChrono(config_.shutdown.drain_timeout));
+  }
+
+  const DecodeConfig config_;
+  const std::shared_ptr<Transport> transport_;
+  const std::uint64_t incarnation_ = NewIncarnation();
+  MetricRegistry metrics_;
+  std::unique_ptr<ModelHost> host_;
+  std::shared_ptr<WorkerPool> workers_;
+  std::unique_ptr<CodeReceiver> receiver_;
+  std::unique_ptr<ProducerLinks> links_;
+  std::unique_ptr<DecodeService> service_;
+  std::unique_ptr<RpcServer> server_;
+  std::unique_ptr<HttpStatus> http_;
+  std::unique_ptr<Ticker> ticker_;
+
+ private:
+  void Stop() {
+    if (!service_) return;
+    service_->StartDraining();
+    service_->CancelAll(absl::UnavailableError("the decode node stops"));
+  }
+
+  std::shared_ptr<const HandoffEnv> MakeHandoffEnv() {
+    const auto strategy_label = [&](const char* second) {
+      return std::vector<std::string>{"strategy", second};
+    };
+    // The families exist from the start, so that a dashboard sees zeros and not gaps.
+    HistogramFamily seconds = metrics_.AddHistogramFamily(
+        "baton_handoff_seconds", "Hand-off from reserved pages to complete prefix.",
+        strategy_label("lane"));
+    CounterFamily bytes = metrics_.AddCounterFamily(
+        "baton_handoff_bytes_total", "Payload of hand-offs.", strategy_label("lane"));
+    CounterFamily failures = metrics_.AddCounterFamily(
+        "baton_handoff_failures_total", "Attempts that failed.", strategy_label("reason"));
+    if (!transport_) return nullptr;
+    ProducerLinksOptions options;
+    options.self = MakeIdentity(NodeName(config_.node.name), incarnation_, "decode");
+    options.transport_address = transport_->address();
+    options.transport_version = transport_->version();
+    options.timeout = config_.handoff.link_timeout;
+    options.max_message_bytes = static_cast<int>(config_.rpc.max_message_bytes);
+    const config::TlsConfig& tls = config_.rpc.tls;
+    if (tls.enabled()) options.tls = ChannelTls{tls.ca, tls.cert, tls.key, ""};
+    links_ = std::make_unique<ProducerLinks>(std::move(options));
+    return std::make_shared<const HandoffEnv>(HandoffEnv{*receiver_, *links_, config_.handoff,
+                                                         incarnation_, transport_->address(),
+                                                         seconds, bytes, failures});
+  }
+
+  std::shared_ptr<const SessionEnv> MakeSessionEnv() {
+    return std::make_shared<const SessionEnv>(SessionEnv{
+        *host_, workers_, MakeHandoffEnv(), config_.handoff,
+        metrics_.AddCounterFamily("baton_requests_total", "Requests ended, by outcome.",
+                                  {"model", "outcome"}),
+        metrics_.AddCounterFamily("baton_prefixes_total",
+                                  "Requests with a shareable prefix, by where it came from.",
+                                  {"where"}),
+        metrics_.AddHistogramFamily("baton_time_to_first_token_seconds",
+                                    "Arrival at this node to the first token.", {"model"}),
+        metrics_.AddHistogramFamily("baton_inter_token_latency_seconds",
+                                    "Time between tokens of one request.", {"model"},
+                                    ShortLatencyBuckets()),
+        metrics_.AddHistogramFamily("baton_e2e_request_latency_seconds",
+                                    "Arrival at this node to the last token.", {"model"})});
+  }
+
+  absl::Status Listen() {
+    RpcServerOptions rpc;
+    rpc.bind = config_.rpc.bind;
+    rpc.port = config_.rpc.port;
+    rpc.max_message_bytes = static_cast<int>(config_.rpc.max_message_bytes);
+    if (config_.rpc.tls.enabled()) {
+      rpc.tls = ServerTls{config_.rpc.tls.cert, config_.rpc.tls.key, config_.rpc.tls.ca};
+    }
+    BATON_ASSIGN_OR_RETURN(server_, RpcServer::Start(rpc, {service_.get()}));
+    BATON_ASSIGN_OR_RETURN(
+        http_, HttpStatus::Start({config_.http.bind, config_.http.port,
+                                  [this] { return !service_->draining(); }},
+                                 metrics_));
+    ticker_ = std::make_unique<Ticker>(kTick, [this] { service_->Tick(); });
+    server_->SetServing(kServiceName, true);
+    server_->SetServing("", true);
+    BATON_LOG_INFO("decode node \"{}\": gRPC on {} (peers use {}), http on {}:{}, largest message "
+                   "{} bytes, transport {}",
+                   NodeName(config_.node.name), server_->address(),
+                   AdvertisedAddress(config_.rpc.advertise, config_.rpc.bind, server_->port()),
+                   config_.http.bind, http_->port(), config_.rpc.max_message_bytes,
+                   transport_ ? transport_->version() : "none");
+    return absl::OkStatus();
+  }
+};
+
+absl::StatusOr<std::unique_ptr<DecodeNode>> DecodeNode::Start(
+    const DecodeConfig& config, std::shared_ptr<Transport> transport) {
+  auto impl = std::make_unique<Impl>(config, std::move(transport));
+  BATON_RETURN_IF_ERROR(impl->Start());
+  return std::unique_ptr<DecodeNode>(new DecodeNode(std::move(impl)));
+}
+
+DecodeNode::DecodeNode(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+DecodeNode::~DecodeNode() = default;
+int DecodeNode::grpc_port() const { return impl_->server_->port(); }
+int DecodeNode::http_port() const { return impl_->http_->port(); }
+ModelHost& DecodeNode::host() { return *impl_->host_; }
+DecodeService& DecodeNode::service() { return *impl_->service_; }
+const CodeReceiver& DecodeNode::receiver() const { return *impl_->receiver_; }
+MetricRegistry& DecodeNode::metrics() { return impl_->metrics_; }
+void DecodeNode::Drain() { impl_->Drain(); }
+
+}  // namespace baton

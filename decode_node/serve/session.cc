@@ -1,0 +1,335 @@
+#include "decode_node/serve/session.h"
+
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "common/base/logging.h"
+
+namespace baton {
+namespace {
+
+using SteadyClock = std::chrono::steady_clock;
+
+double Seconds(SteadyClock::duration d) { return std::chrono::duration<double>(d).count(); }
+
+v1::FinishReason ToProto(FinishReason reason) {
+  switch (reason) {
+    case FinishReason::kStop: return v1::STOP;
+    case FinishReason::kLength: return v1::LENGTH;
+    case FinishReason::kCancelled:
+    case FinishReason::kError: return v1::CANCELLED;
+  }
+  return v1::FINISH_REASON_UNSPECIFIED;
+}
+
+void Fill(const TokenLogprobEntry& entry, v1::TokenLogprob* out) {
+  out->set_token_id(entry.token_id);
+  out->set_logprob(entry.logprob);
+  out->set_bytes(entry.bytes);
+}
+
+v1::DecodeEvent MakeDelta(TokenDelta delta) {
+  v1::DecodeEvent event;
+  v1::DecodeEvent::Delta* out = event.mutable_delta();
+  out->set_text(std::move(delta.text));
+  out->mutable_token_ids()->Add(delta.token_ids.begin(), delta.token_ids.end());
+  for (const auto& entries : delta.logprobs) {
+    v1::TokenLogprobs* p = out->add_logprobs();
+    for (size_t i = 0; i < entries.size(); ++i) {
+      Fill(entries[i], i == 0 ? p->mutable_chosen() : p->add_top());
+    }
+  }
+  return event;
+}
+
+std::string Outcome(const absl::Status& status) {
+  if (status.ok()) return "ok";
+  if (absl::IsCancelled(status)) return "aborted";
+  return absl::IsDeadlineExceeded(status) ? "deadline" : "error";
+}
+
+}  // namespace
+
+Space AutoSpace(const HostedModel& model) {
+  Space space = model.base_space;
+  space.weights_digest = model.weights_digest;
+  return space;
+}
+
+Space AcceptedSpace(const HostedModel& model) {
+  Space space = model.base_space;
+  if (model.adapter < 0 && model.base_model != model.name) space.weights_digest.clear();
+  return space;
+}
+
+Session::Session(std::shared_ptr<const SessionEnv> env, CheckedRequest request,
+                 std::shared_ptr<Writer> writer, bool want_timing, absl::Time deadline,
+                 std::function<void()> on_end)
+    : env_(std::move(env)),
+      writer_(std::move(writer)),
+      want_timing_(want_timing),
+      deadline_(deadline),
+      arrival_(SteadyClock::now()),
+      model_(*request.model),
+      request_id_(request.request.request_id),
+      request_(std::move(request)),
+      on_end_(std::move(on_end)) {}
+
+void Session::Start() {
+  const std::string why_not = WhyNoHandoff();
+  if (!why_not.empty()) {
+    if (request_.strategy != Strategy::kOracle) SetFallback(why_not);
+    Submit();
+    return;
+  }
+  StartHandoff();
+}
+
+std::string Session::WhyNoHandoff() const {
+  if (request_.strategy == Strategy::kOracle) return "oracle was asked for";
+  if (request_.producers.empty()) return "no prefill node was named";
+  if (!env_->handoff) return "this node has no transport";
+  // One block at least: its first rows are computed here.
+  if (request_.prefix_tokens < kBlockTokens) return "the prompt has no shareable prefix";
+  if (request_.strategy == Strategy::kAuto &&
+      request_.prefix_tokens < env_->config.min_prefix_tokens) {
+    return absl::StrCat("a prefix of ", request_.prefix_tokens,
+                        " tokens is shorter than handoff.min_prefix_tokens, ",
+                        env_->config.min_prefix_tokens);
+  }
+  return "";
+}
+
+// `auto` takes K/V of its own weights only; `raw` also that of the base this model was made from,
+// whose digest is known only if an adapter makes the difference.
+void Session::StartHandoff() {
+  const EngineRequest& r = request_.request;
+  HandoffPlan plan;
+  plan.request_id = r.request_id;
+  plan.base_model = model_.base_model;
+  plan.tokens.assign(r.tokens.begin(), r.tokens.begin() + request_.prefix_tokens);
+  for (int i = 0; i < request_.prefix_tokens / kBlockTokens; ++i) {
+    plan.block_hashes.push_back(r.cache.blocks[static_cast<size_t>(i)].Hex());
+  }
+  plan.scope = request_.scope;
+  plan.producers = request_.producers;
+  plan.wants = request_.strategy == Strategy::kAuto ? AutoSpace(model_) : AcceptedSpace(model_);
+  plan.page_layout = model_.page_layout;
+  plan.deadline = deadline_;
+  HandoffCallbacks callbacks;
+  callbacks.on_resolved = [self = shared_from_this()](absl::StatusOr<Space> space) {
+    self->OnResolved(space);
+  };
+  callbacks.on_published = [self = shared_from_this()](const HandoffResult& r) {
+    self->OnPublished(r);
+  };
+  callbacks.on_abandoned = [self = shared_from_this()](const absl::Status& why) {
+    self->OnAbandoned(why);
+  };
+  auto handoff = Handoff::Create(env_->handoff, std::move(plan), Strand(env_->workers),
+                                 std::move(callbacks));
+  {
+    MutexLock lock(mu_);
+    handoff_ = handoff;
+  }
+  handoff->Resolve();
+}
+
+std::shared_ptr<Handoff> Session::handoff() const {
+  MutexLock lock(mu_);
+  return handoff_;
+}
+
+void Session::OnResolved(const absl::StatusOr<Space>& space) {
+  if (!space.ok()) {
+    const bool asked = request_.strategy == Strategy::kRaw;
+    if (asked && env_->config.on_failure == OnFailure::kFail) {
+      End(absl::UnavailableError(absl::StrCat("hand-off failed: ", space.status().message())));
+      return;
+    }
+    SetFallback(std::string(space.status().message()));
+    Submit();
+    return;
+  }
+  EngineRequest& r = request_.request;
+  r.handoff_end = request_.prefix_tokens;
+  // K/V of the same weights in the same layout is what this model computes itself.
+  r.cache.approx_space = space->weights_digest == model_.weights_digest
+                             ? r.cache.exact_space
+                             : model_.NativeDigest(Fidelity::Raw(space->weights_digest));
+  Submit();
+}
+
+void Session::Submit() {
+  {
+    MutexLock lock(mu_);
+    if (ended_) return;
+  }
+  auto handle = model_.engine->Submit(std::move(request_.request), shared_from_this());
+  if (!handle.ok()) {
+    if (auto h = handoff()) h->Cancel();
+    End(handle.status());
+    return;
+  }
+  {
+    MutexLock lock(mu_);
+    handle_ = *handle;
+    submitted_ = true;
+    if (!ended_) return;
+  }
+  model_.engine->Abort(*handle, absl::CancelledError("the request has ended"));
+}
+
+void Session::OnAdmitted(const Admission& admission) {
+  auto h = handoff();
+  if (!h) return;
+  if (admission.landing) {
+    h->Begin(admission.landing);
+  } else {
+    h->Cancel();  // the cache had it all
+  }
+}
+
+void Session::OnPublished(const HandoffResult& result) {
+  RequestHandle handle;
+  {
+    MutexLock lock(mu_);
+    if (ended_) return;
+    handed_off_ = result;
+    published_ = true;
+    handle = handle_;
+  }
+  model_.engine->PublishPrefix(handle);
+}
+
+void Session::OnAbandoned(const absl::Status& why) {
+  RequestHandle handle;
+  {
+    MutexLock lock(mu_);
+    if (ended_) return;
+    fallback_reason_ = std::string(why.message());
+    handle = handle_;
+  }
+  if (env_->config.on_failure == OnFailure::kFail) {
+    const auto failed =
+        absl::UnavailableError(absl::StrCat("hand-off failed: ", why.message()));
+    model_.engine->Abort(handle, failed);
+    End(failed);
+    return;
+  }
+  BATON_LOG_EVERY_SEC(5, "computing the prefix of request {} here: {}",
+                      request_id_, why.message());
+  model_.engine->AbandonPrefix(handle);
+}
+
+void Session::SetFallback(const std::string& reason) {
+  MutexLock lock(mu_);
+  fallback_reason_ = reason;
+}
+
+void Session::OnTokens(TokenDelta delta) {
+  const auto now = SteadyClock::now();
+  if (!delta.token_ids.empty()) {
+    if (!has_token_) {
+      first_token_ = now;
+      env_->ttft.With({model_.name}).Observe(Seconds(now - arrival_));
+    } else {
+      env_->inter_token.With({model_.name})
+          .Observe(Seconds(now - last_token_) / static_cast<double>(delta.token_ids.size()));
+    }
+    has_token_ = true;
+    last_token_ = now;
+  }
+  // A client that reads too slowly is given up before it fills the memory.
+  if (absl::Status s = writer_->Push(MakeDelta(std::move(delta))); absl::IsResourceExhausted(s)) {
+    Cancel(s);
+  }
+}
+
+v1::DecodeEvent Session::MakeFinished(const FinishInfo& info) {
+  v1::DecodeEvent event;
+  v1::DecodeEvent::Finished* out = event.mutable_finished();
+  out->set_reason(ToProto(info.reason));
+  out->set_stop_text(info.stop_text);
+  out->set_stop_token_id(info.stop_token_id);
+  v1::Usage* usage = out->mutable_usage();
+  usage->set_prompt_tokens(info.prompt_tokens);
+  usage->set_completion_tokens(info.completion_tokens);
+  usage->set_cached_tokens(info.cached_tokens);
+  usage->set_transferred_tokens(info.transferred_tokens);
+  if (!want_timing_) return event;
+  v1::Timing* t = out->mutable_timing();
+  t->set_queue_s(info.queue_s);
+  t->set_suffix_s(info.prefill_s);
+  t->set_ttft_s(has_token_ ? Seconds(first_token_ - arrival_) : 0);
+  t->set_e2e_s(Seconds(SteadyClock::now() - arrival_));
+  MutexLock lock(mu_);
+  const bool raw = published_ && info.transferred_tokens > 0;
+  t->set_strategy(raw ? "raw" : "oracle");
+  t->set_fallback_reason(fallback_reason_);
+  if (raw) {
+    t->set_prefill_s(handed_off_.prefill_s);
+    t->set_transfer_s(handed_off_.transfer_s);
+    t->set_import_s(handed_off_.import_s);
+    t->set_handoff_bytes(handed_off_.bytes);
+    t->set_lane(handed_off_.lane);
+    t->set_producer(handed_off_.producer);
+  }
+  return event;
+}
+
+void Session::OnFinished(const FinishInfo& info) {
+  if (auto h = handoff()) h->Cancel();
+  if (!info.status.ok()) {
+    End(info.status);
+    return;
+  }
+  if (request_.prefix_tokens > 0) {
+    const char* where = info.transferred_tokens > 0 ? "remote"
+                        : info.computed_tokens < request_.prefix_tokens ? "cache"
+                                                                        : "local";
+    env_->prefixes.With({where}).Increment();
+  }
+  env_->e2e.With({model_.name}).Observe(Seconds(SteadyClock::now() - arrival_));
+  absl::Status pushed = writer_->Push(MakeFinished(info));
+  End(pushed);
+}
+
+void Session::Cancel(const absl::Status& why) {
+  bool abort;
+  RequestHandle handle;
+  {
+    MutexLock lock(mu_);
+    if (ended_) return;
+    abort = submitted_;
+    handle = handle_;
+  }
+  if (abort) model_.engine->Abort(handle, why);
+  End(why);
+  if (auto h = handoff()) h->Cancel();
+}
+
+void Session::Tick() {
+  if (absl::Now() >= deadline_) {
+    Cancel(absl::DeadlineExceededError("the deadline has passed"));
+    return;
+  }
+  if (auto h = handoff()) h->Tick();
+}
+
+void Session::End(const absl::Status& status) {
+  std::function<void()> on_end;
+  {
+    MutexLock lock(mu_);
+    if (ended_) return;
+    ended_ = true;
+    on_end = std::exchange(on_end_, nullptr);
+  }
+  env_->requests.With({model_.name, Outcome(status)}).Increment();
+  writer_->Finish(status);
+  on_end();
+}
+
+}  // namespace baton

@@ -1,0 +1,106 @@
+// Sole owner of one request: from the gRPC call to the last token.
+//
+// The hand-off part runs on a strand, tokens go straight from the engine's thread to the stream.
+// Whatever ends it (last token, error, client gone, deadline, shutdown) frees everything it holds
+// here and cancels its transfer. Thread-safe.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "common/base/mutex.h"
+#include "common/engine/engine.h"
+#include "common/metrics/metrics.h"
+#include "common/node/worker_pool.h"
+#include "common/rpc/stream_writer.h"
+#include "decode_node/serve/handoff.h"
+#include "decode_node/serve/request_checks.h"
+#include "proto/decode.pb.h"
+
+namespace baton {
+
+// What sessions of a node share; outlives them.
+struct SessionEnv {
+  const ModelHost& host;
+  std::shared_ptr<WorkerPool> workers;
+  std::shared_ptr<const HandoffEnv> handoff;  // null: no transport, everything is computed here
+  DecodeHandoffConfig config;
+  CounterFamily requests;       // {model, outcome}
+  CounterFamily prefixes;       // {where}: prompts with a shareable prefix, by who computed it
+  HistogramFamily ttft;         // {model}
+  HistogramFamily inter_token;  // {model}
+  HistogramFamily e2e;          // {model}
+};
+
+// What `auto` takes: K/V of the model's own weights. What `raw` takes: K/V of the weights below its
+// adapter; of any weights in the same layout if the config names another base and no adapter.
+Space AutoSpace(const HostedModel& model);
+Space AcceptedSpace(const HostedModel& model);
+
+class Session final : public RequestListener, public std::enable_shared_from_this<Session> {
+ public:
+  using Writer = StreamWriter<v1::DecodeEvent>;
+
+  // `on_end` runs once, when nothing more will be written.
+  Session(std::shared_ptr<const SessionEnv> env, CheckedRequest request,
+          std::shared_ptr<Writer> writer, bool want_timing, absl::Time deadline,
+          std::function<void()> on_end);
+
+  // Once. Returns at once.
+  void Start();
+  // The client went away, the deadline passed, the node stops.
+  void Cancel(const absl::Status& why) EXCLUDES(mu_);
+  // Deadline and the hand-off's clocks; called at an interval.
+  void Tick() EXCLUDES(mu_);
+
+  void OnAdmitted(const Admission& admission) override EXCLUDES(mu_);
+  void OnTokens(TokenDelta delta) override;
+  void OnFinished(const FinishInfo& info) override EXCLUDES(mu_);
+
+ private:
+  // Empty: a hand-off is worth trying; else why not.
+  std::string WhyNoHandoff() const;
+  void StartHandoff() EXCLUDES(mu_);
+  std::shared_ptr<Handoff> handoff() const EXCLUDES(mu_);
+  void OnResolved(const absl::StatusOr<Space>& space);
+  void OnPublished(const HandoffResult& result) EXCLUDES(mu_);
+  void OnAbandoned(const absl::Status& why) EXCLUDES(mu_);
+  void Submit() EXCLUDES(mu_);
+  void SetFallback(const std::string& reason) EXCLUDES(mu_);
+  v1::DecodeEvent MakeFinished(const FinishInfo& info) EXCLUDES(mu_);
+  // Writes the final status; only the first call counts.
+  void End(const absl::Status& status) EXCLUDES(mu_);
+
+  const std::shared_ptr<const SessionEnv> env_;
+  const std::shared_ptr<Writer> writer_;
+  const bool want_timing_;
+  const absl::Time deadline_;
+  const std::chrono::steady_clock::time_point arrival_;
+  const HostedModel& model_;
+  const std::string request_id_;
+
+  // Until Submit: Start's thread, then the strand.
+  CheckedRequest request_;
+
+  // Engine's thread only.
+  std::chrono::steady_clock::time_point first_token_;
+  std::chrono::steady_clock::time_point last_token_;
+  bool has_token_ = false;
+
+  mutable Mutex mu_;
+  std::shared_ptr<Handoff> handoff_ GUARDED_BY(mu_);  // null: none is tried
+  std::function<void()> on_end_ GUARDED_BY(mu_);
+  bool ended_ GUARDED_BY(mu_) = false;
+  bool submitted_ GUARDED_BY(mu_) = false;
+  RequestHandle handle_ GUARDED_BY(mu_) = 0;
+  std::string fallback_reason_ GUARDED_BY(mu_);
+  HandoffResult handed_off_ GUARDED_BY(mu_);
+  bool published_ GUARDED_BY(mu_) = false;
+};
+
+}  // namespace baton

@@ -1,0 +1,70 @@
+// baton-prefill: reads the config, loads the models, serves until SIGTERM, drains.
+#include <cstdio>
+#include <memory>
+#include <utility>
+
+#include "absl/time/time.h"
+#include "common/base/fault.h"
+#include "common/base/logging.h"
+#include "common/base/signals.h"
+#include "common/config/load.h"
+#include "common/node/command_line.h"
+#include "common/transport/ucx/ucx_transport.h"
+#include "prefill_node/prefill_node.h"
+
+namespace baton {
+namespace {
+
+int Fail(const absl::Status& status, int code) {
+  std::fprintf(stderr, "baton-prefill: %s\n", std::string(status.message()).c_str());
+  return code;
+}
+
+// Null where UCX does not run: the node then answers, but refuses transfers.
+std::shared_ptr<Transport> MakeTransport(const TransportConfig& config) {
+  UcxOptions options;
+  if (!config.tls.empty()) options.tls = config.tls;
+  options.net_devices = config.net_devices;
+  options.progress_deadline = absl::FromChrono(config.progress_deadline);
+  options.window = config.window;
+  options.max_landing_bytes = static_cast<uint64_t>(config.max_landing_bytes);
+  auto transport = UcxTransport::Create(options);
+  if (transport.ok()) return std::move(*transport);
+  BATON_LOG_WARN("no UCX transport, hand-offs are refused: {}", transport.status().message());
+  return nullptr;
+}
+
+int Main(int argc, char** argv) {
+  const CommandLine line =
+      ParseCommandLine(argc, argv, "baton-prefill", "Computes K/V of shared prefixes.");
+  if (line.exit_code >= 0) return line.exit_code;
+  const auto section = PrefillSection();
+  config::LoadOptions load;
+  load.sets = line.sets;
+  auto config = config::LoadFile(section, line.config_path, load);
+  if (!config.ok()) return Fail(config.status(), 2);
+  if (line.check) {
+    std::printf("%s", config::PrintEffective(section, *config).c_str());
+    return 0;
+  }
+  auto shutdown = ShutdownSignal::Install();
+  if (!shutdown.ok()) return Fail(shutdown.status(), 1);
+  InitLogging({config->log.level, config->log.format, NodeName(config->node.name), {}});
+  if (absl::Status s = InitFaultsFromEnv(); !s.ok()) return Fail(s, 2);
+  BATON_LOG_INFO("effective configuration:\n{}", config::PrintEffective(section, *config));
+  auto node = PrefillNode::Start(*config, MakeTransport(config->transport));
+  if (!node.ok()) return Fail(node.status(), 1);
+  if (!line.ports_file.empty()) {
+    absl::Status s = WritePortsFile(line.ports_file, (*node)->grpc_port(), (*node)->http_port());
+    if (!s.ok()) return Fail(s, 1);
+  }
+  (*shutdown)->Wait();
+  BATON_LOG_INFO("draining");
+  (*node)->Drain();
+  return 0;
+}
+
+}  // namespace
+}  // namespace baton
+
+int main(int argc, char** argv) { return baton::Main(argc, argv); }

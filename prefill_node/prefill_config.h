@@ -1,0 +1,38 @@
+// The config file of `baton-prefill`.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <vector>
+
+#include "common/config/common_sections.h"
+#include "common/config/schema.h"
+#include "common/node/node_config.h"
+
+namespace baton {
+
+// handoff: what a producer promises its consumers.
+struct PrefillHandoffConfig {
+  std::chrono::milliseconds heartbeat{5'000};  // a sign of life on the stream
+  std::chrono::milliseconds lease{30'000};     // a transfer nobody reads is dropped after this
+  std::int64_t frame_bytes = 4 << 20;          // payload of one frame
+  int window = 8;                              // frames of one transfer in flight
+};
+
+struct PrefillConfig {
+  config::NodeNameConfig node;
+  config::LogConfig log;
+  config::RpcConfig rpc;
+  config::HttpConfig http;
+  TransportConfig transport;
+  ThreadsConfig threads;
+  MemoryConfig memory;
+  std::vector<ModelEntry> models;
+  EngineConfig engine;
+  PrefillHandoffConfig handoff;
+  config::ShutdownConfig shutdown;
+};
+
+config::Section<PrefillConfig> PrefillSection();
+
+}  // namespace baton

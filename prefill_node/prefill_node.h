@@ -1,0 +1,42 @@
+// A prefill node in one object, so that tests can run one inside a process.
+//
+//   BATON_ASSIGN_OR_RETURN(auto node, PrefillNode::Start(config, transport));
+//   node->Drain();   // the destructor stops at once
+#pragma once
+
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "common/node/model_host.h"
+#include "common/transport/transport.h"
+#include "prefill_node/prefill_config.h"
+
+namespace baton {
+
+class PrefillService;
+
+// Thread-safe.
+class PrefillNode {
+ public:
+  // Loads the models, then listens. Errors name the config field; nothing listens after one.
+  // `transport` may be null: transfers are refused.
+  static absl::StatusOr<std::unique_ptr<PrefillNode>> Start(const PrefillConfig& config,
+                                                            std::shared_ptr<Transport> transport);
+  ~PrefillNode();
+
+  int grpc_port() const;
+  int http_port() const;
+  ModelHost& host();
+  PrefillService& service();
+  MetricRegistry& metrics();
+
+  // Refuses new work, lets what runs finish within shutdown.drain_timeout, then cancels it.
+  void Drain();
+
+ private:
+  class Impl;
+  explicit PrefillNode(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace baton

@@ -1,0 +1,107 @@
+#include "prefill_node/producer.h"
+
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
+#include "common/node/space_proto.h"
+#include "common/prefix_hash/block_hash.h"
+
+namespace baton {
+namespace {
+
+absl::Status Bad(const std::string& field, const std::string& what) {
+  return absl::InvalidArgumentError(absl::StrCat(field, ": ", what));
+}
+
+absl::Status CheckWants(const v1::Space& wants, const HostedModel& model) {
+  BATON_ASSIGN_OR_RETURN(const Space want, FromProto(wants));
+  return CompareWants(want, Producer::SpaceOf(model));
+}
+
+absl::StatusOr<std::vector<std::int32_t>> CheckTokens(const v1::StartRequest& request,
+                                                      const HostedModel& model) {
+  if (request.token_ids().empty()) return Bad("token_ids", "empty");
+  if (request.token_ids_size() > model.max_context) {
+    return Bad("token_ids", absl::StrCat("a prefix of ", request.token_ids_size(),
+                                         " tokens is over this producer's context of ",
+                                         model.max_context, " for \"", model.name, "\""));
+  }
+  std::vector<std::int32_t> tokens;
+  tokens.reserve(static_cast<size_t>(request.token_ids_size()));
+  for (int i = 0; i < request.token_ids_size(); ++i) {
+    const std::int64_t id = request.token_ids(i);
+    if (id < 0 || id >= model.vocab) {
+      return Bad(absl::StrCat("token_ids[", i, "]"),
+                 absl::StrCat(id, " is outside the vocabulary of ", model.vocab));
+    }
+    tokens.push_back(static_cast<std::int32_t>(id));
+  }
+  return tokens;
+}
+
+// Hashes are computed here: a wrong one from elsewhere would poison the cache.
+absl::StatusOr<std::vector<BlockHash>> CheckHashes(const v1::StartRequest& request,
+                                                   const std::vector<std::int32_t>& tokens,
+                                                   const HostedModel& model) {
+  std::vector<BlockHash> hashes =
+      ChainHashes(tokens, ChainSeed(model.tokenizer->digest(), request.scope()));
+  for (int i = 0; i < request.block_hashes_size(); ++i) {
+    if (static_cast<size_t>(i) >= hashes.size() || hashes[i].Hex() != request.block_hashes(i)) {
+      return Bad(absl::StrCat("block_hashes[", i, "]"),
+                 "is not the hash of that block of token_ids in this scope");
+    }
+  }
+  return hashes;
+}
+
+}  // namespace
+
+Space Producer::SpaceOf(const HostedModel& model) {
+  Space space = model.base_space;
+  space.weights_digest = model.weights_digest;
+  return space;
+}
+
+absl::StatusOr<const HostedModel*> Producer::FindModel(const std::string& name) const {
+  const HostedModel* model = host_.Find(name);
+  if (model != nullptr) return model;
+  return absl::NotFoundError(absl::StrCat("base_model: this producer has no \"", name,
+                                          "\"; it has ", host_.ModelNames()));
+}
+
+absl::StatusOr<const HostedModel*> Producer::CheckLink(const v1::LinkRequest& request) const {
+  BATON_RETURN_IF_ERROR(CheckProtocol(request.from()));
+  BATON_ASSIGN_OR_RETURN(const HostedModel* model, FindModel(request.base_model()));
+  BATON_RETURN_IF_ERROR(CheckWants(request.wants(), *model));
+  return model;
+}
+
+absl::StatusOr<PrefillJob> Producer::Check(const v1::StartRequest& request) const {
+  PrefillJob job;
+  BATON_ASSIGN_OR_RETURN(job.model, FindModel(request.base_model()));
+  BATON_RETURN_IF_ERROR(CheckWants(request.wants(), *job.model));
+  if (request.strategy() != "raw") {
+    return Bad("strategy", absl::StrCat("\"", request.strategy(), "\"; allowed: raw"));
+  }
+  if (request.transfer_id() == 0) return Bad("transfer_id", "0");
+  auto secret = MakeFrameSecret(request.secret());
+  if (!secret.ok()) return Bad("secret", std::string(secret.status().message()));
+  job.secret = *secret;
+  BATON_ASSIGN_OR_RETURN(job.request.tokens, CheckTokens(request, *job.model));
+  if (request.first_token() >= job.request.tokens.size()) {
+    return Bad("first_token", absl::StrCat(request.first_token(), " is not below the prefix of ",
+                                           job.request.tokens.size(), " tokens"));
+  }
+  BATON_ASSIGN_OR_RETURN(job.request.cache.blocks,
+                         CheckHashes(request, job.request.tokens, *job.model));
+  job.request.cache.exact_space = SpaceOf(*job.model).Digest();
+  job.request.request_id = request.request_id();
+  job.request.adapter = job.model->adapter;
+  job.request.prefill_only = true;
+  job.request.report_from =
+      static_cast<std::int32_t>(request.first_token() / kPageRows * kPageRows);
+  return job;
+}
+
+}  // namespace baton
