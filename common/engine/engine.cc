@@ -43,16 +43,14 @@ absl::Status CheckResources(const EngineResources& r, const EngineOptions& o) {
     return absl::InvalidArgumentError("engine: model, pool, gate and executor are required");
   }
   if (r.pool->layout().head_dim != r.model->config().head_dim) {
-    return absl::InvalidArgumentError(Cat("engine: the pool's head_dim ",
-                                          r.pool->layout().head_dim, " is not the model's ",
-                                          r.model->config().head_dim));
+    return absl::InvalidArgumentError(Cat("engine: the pool's head_dim ", r.pool->layout().head_dim,
+                                          " is not the model's ", r.model->config().head_dim));
   }
   if (o.step_tokens < kPageRows || o.max_running < 1 || o.max_waiting < 1 || o.max_context < 0) {
-    return absl::InvalidArgumentError(Cat("engine: step_tokens ", o.step_tokens, " (at least ",
-                                          kPageRows, "), max_running ", o.max_running,
-                                          " and max_waiting ", o.max_waiting,
-                                          " (at least 1), max_context ", o.max_context,
-                                          " (at least 0)"));
+    return absl::InvalidArgumentError(
+        Cat("engine: step_tokens ", o.step_tokens, " (at least ", kPageRows, "), max_running ",
+            o.max_running, " and max_waiting ", o.max_waiting, " (at least 1), max_context ",
+            o.max_context, " (at least 0)"));
   }
   return absl::OkStatus();
 }
@@ -102,7 +100,8 @@ absl::Status CheckGeneration(const EngineRequest& request, std::int64_t vocab,
 class Engine::Impl {
  public:
   Impl(EngineResources resources, EngineOptions options)
-      : resources_(std::move(resources)), options_(std::move(options)),
+      : resources_(std::move(resources)),
+        options_(std::move(options)),
         core_(resources_, options_) {
     reclaimer_ = resources_.pool->AddReclaimer([this](std::int64_t pages) {
       MutexLock lock(mu_);
@@ -140,9 +139,9 @@ class Engine::Impl {
     }
     const RequestHandle handle = next_handle_++;
     const ServiceKey key{request.priority, handle};
-    auto sequence = std::make_unique<Sequence>(
-        handle, key, std::move(request), std::move(listener), std::move(text), layers(),
-        kv_heads(), resources_.pool->layout());
+    auto sequence = std::make_unique<Sequence>(handle, key, std::move(request), std::move(listener),
+                                               std::move(text), layers(), kv_heads(),
+                                               resources_.pool->layout());
     sequence->seed = sequence->request.sampling.seed.value_or(RandomSeed());
     sequence->submitted_at = Clock::Real().NowSeconds();
     sequence->end_tokens = EndTokens(sequence->request.stop);
@@ -259,8 +258,8 @@ absl::Status Engine::Impl::Check(const EngineRequest& request) const {
 
 absl::Status Engine::Impl::CheckPages(const EngineRequest& request) const {
   const auto prompt = static_cast<std::int32_t>(request.tokens.size());
-  const auto rows = static_cast<std::int32_t>(
-      request.prefill_only ? prompt : prompt + request.stop.max_tokens);
+  const auto rows =
+      static_cast<std::int32_t>(request.prefill_only ? prompt : prompt + request.stop.max_tokens);
   std::int64_t need = SequenceTable::PagesFor(rows, layers(), kv_heads());
   if (request.handoff_end > 0) {
     // While the prefix lands, the sinks have a page of their own per table.
@@ -268,10 +267,10 @@ absl::Status Engine::Impl::CheckPages(const EngineRequest& request) const {
                               SequenceTable::PagesFor(kSinkTokens, layers(), kv_heads()));
   }
   if (need <= resources_.pool->total_pages()) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      Cat("prompt of ", prompt, " tokens + max_tokens ",
-          request.prefill_only ? 0 : request.stop.max_tokens, " needs ", need,
-          " KV pages, the pool has ", resources_.pool->total_pages()));
+  return absl::InvalidArgumentError(Cat("prompt of ", prompt, " tokens + max_tokens ",
+                                        request.prefill_only ? 0 : request.stop.max_tokens,
+                                        " needs ", need, " KV pages, the pool has ",
+                                        resources_.pool->total_pages()));
 }
 
 std::vector<std::int32_t> Engine::Impl::EndTokens(const StopParams& stop) const {
@@ -326,11 +325,16 @@ bool Engine::Impl::TakeCommands(bool wait) {
 
 void Engine::Impl::Execute(Command command) {
   switch (command.kind) {
-    case Command::kSubmit: return core_.Add(std::move(command.sequence));
-    case Command::kAbort: return core_.Abort(command.handle, command.reason);
-    case Command::kPublish: return core_.PublishPrefix(command.handle);
-    case Command::kAbandon: return core_.AbandonPrefix(command.handle);
-    case Command::kClearCache: return core_.ClearCache();
+    case Command::kSubmit:
+      return core_.Add(std::move(command.sequence));
+    case Command::kAbort:
+      return core_.Abort(command.handle, command.reason);
+    case Command::kPublish:
+      return core_.PublishPrefix(command.handle);
+    case Command::kAbandon:
+      return core_.AbandonPrefix(command.handle);
+    case Command::kClearCache:
+      return core_.ClearCache();
   }
 }
 
@@ -351,8 +355,8 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(EngineResources resources
       std::min<std::int64_t>(resources.model->config().max_context, kMaxMaxTokens));
   if (options.max_context == 0) options.max_context = model_context;
   if (options.max_context > model_context) {
-    return absl::InvalidArgumentError(Cat("max_context: ", options.max_context,
-                                          " is over the model's ", model_context));
+    return absl::InvalidArgumentError(
+        Cat("max_context: ", options.max_context, " is over the model's ", model_context));
   }
   for (const std::int32_t id : resources.eos_token_ids) {
     if (id < 0 || id >= resources.model->config().vocab) {

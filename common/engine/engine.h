@@ -38,17 +38,17 @@ struct EngineOptions {
 
 struct EngineResources {
   std::shared_ptr<const Model> model;
-  std::shared_ptr<const AdapterSet> adapters;    // may be null
-  std::shared_ptr<const Tokenizer> tokenizer;    // may be null for a producer
+  std::shared_ptr<const AdapterSet> adapters;  // may be null
+  std::shared_ptr<const Tokenizer> tokenizer;  // may be null for a producer
   std::vector<std::int32_t> eos_token_ids;
-  std::shared_ptr<PagePool> pool;                // may be shared by engines of one layout
-  ComputeGate* gate = nullptr;                   // required: one computes at a time
-  Executor* executor = nullptr;                  // required
-  MetricRegistry* metrics = nullptr;             // may be null
+  std::shared_ptr<PagePool> pool;     // may be shared by engines of one layout
+  ComputeGate* gate = nullptr;        // required: one computes at a time
+  Executor* executor = nullptr;       // required
+  MetricRegistry* metrics = nullptr;  // may be null
 };
 
 struct EngineStats {
-  std::int32_t running = 0;         // admitted, those that wait for their prefix included
+  std::int32_t running = 0;  // admitted, those that wait for their prefix included
   std::int32_t waiting = 0;
   std::int64_t cached_blocks = 0;
   std::int64_t preemptions = 0;

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "common/base/clock.h"
+#include "common/base/fault.h"
 #include "common/base/logging.h"
 
 namespace baton {
@@ -69,8 +70,7 @@ void EngineCore::AbandonPrefix(RequestHandle handle) {
 }
 
 void EngineCore::Admit() {
-  while (!waiting_.empty() &&
-         running_.size() < static_cast<std::size_t>(options_.max_running)) {
+  while (!waiting_.empty() && running_.size() < static_cast<std::size_t>(options_.max_running)) {
     if (!TryAdmit(*waiting_.begin()->second)) return;
   }
 }
@@ -81,7 +81,7 @@ bool EngineCore::TryAdmit(Sequence& sequence) {
   std::int64_t need = sequence.kv.table.PagesMissingFor(sequence.RowsToAdmit());
   if (land && cached == 0) need += SequenceTable::PagesFor(kSinkTokens, layers_, kv_heads_);
   absl::StatusOr<Reservation> reservation = absl::ResourceExhaustedError("");
-  if (MakeFree(need)) reservation = resources_.pool->Reserve(options_.name, need);
+  if (MakeFree(need + Headroom())) reservation = resources_.pool->Reserve(options_.name, need);
   if (!reservation.ok()) {
     sequence.DropRows();
     return false;
@@ -104,13 +104,21 @@ bool EngineCore::TryAdmit(Sequence& sequence) {
   return true;
 }
 
+// Pages for everybody who generates to grow once more: without them a newcomer would soon be
+// pre-empted again.
+std::int64_t EngineCore::Headroom() const {
+  const auto growing = std::count_if(running_.begin(), running_.end(), [](const auto& entry) {
+    return !entry.second->request.prefill_only;
+  });
+  return growing * SequenceTable::PagesFor(1, layers_, kv_heads_);
+}
+
 std::int32_t EngineCore::AttachCached(Sequence& sequence) {
   if (!options_.prefix_cache) return 0;
   const CacheKeys& keys = sequence.request.cache;
   const auto found = cache_.Lookup(keys.blocks, keys.exact_space, keys.approx_space);
-  const std::int32_t cached =
-      UsableCachedTokens(static_cast<std::int64_t>(found.size()), sequence.total(),
-                         sequence.request.prefill_only);
+  const std::int32_t cached = UsableCachedTokens(static_cast<std::int64_t>(found.size()),
+                                                 sequence.total(), sequence.request.prefill_only);
   sequence.stored_blocks = cached / kBlockTokens;
   for (std::int32_t i = 0; i < sequence.stored_blocks; ++i) {
     const auto& block = found[static_cast<std::size_t>(i)];
@@ -130,8 +138,7 @@ void EngineCore::CountFirstAdmission(Sequence& sequence, std::int32_t cached) {
   metrics_.prefix_hits.Increment(static_cast<double>(cached));
 }
 
-std::shared_ptr<PrefixLanding> EngineCore::OpenLandingFor(Sequence& sequence,
-                                                          std::int32_t cached) {
+std::shared_ptr<PrefixLanding> EngineCore::OpenLandingFor(Sequence& sequence, std::int32_t cached) {
   OpenLanding& open = sequence.landing.emplace();
   open.begin = cached == 0 ? kSinkTokens : cached;
   open.end = sequence.request.handoff_end;
@@ -268,6 +275,8 @@ EngineCore::StepOutcome EngineCore::Step() {
   StepOutcome outcome;
   outcome.slices = Plan();
   if (outcome.slices.empty()) return outcome;
+  outcome.status = BATON_FAULT_POINT("engine.step");
+  if (!outcome.status.ok()) return outcome;
   for (const StepSlice& slice : outcome.slices) {
     if (slice.sinks) continue;  // their page was taken with the landing
     slice.sequence->kv.table.EnsureCapacity(slice.end, slice.sequence->reservation);
@@ -330,15 +339,14 @@ void EngineCore::Deliver(StepOutcome outcome) {
   std::size_t next = 0;
   for (const StepSlice& slice : outcome.slices) {
     Sequence& sequence = *slice.sequence;
-    if (slice.samples) {
+    if (!outcome.status.ok()) {
+      Fail(sequence, outcome.status);
+    } else if (slice.samples) {
       const absl::StatusOr<SampledToken>& sampled = outcome.sampled[next++];
       if (sampled.ok()) {
         DeliverToken(sequence, *sampled);
       } else {
-        FinishInfo info;
-        info.status = sampled.status();
-        info.reason = FinishReason::kError;
-        Finish(sequence, std::move(info));
+        Fail(sequence, sampled.status());
       }
     } else if (sequence.request.prefill_only && sequence.rows == sequence.total()) {
       Finish(sequence, FinishInfo());
@@ -367,6 +375,13 @@ void EngineCore::DeliverToken(Sequence& sequence, const SampledToken& sampled) {
   info.reason = outcome.reason;
   info.stop_text = std::move(outcome.stop_text);
   info.stop_token_id = outcome.stop_token_id;
+  Finish(sequence, std::move(info));
+}
+
+void EngineCore::Fail(Sequence& sequence, absl::Status status) {
+  FinishInfo info;
+  info.status = std::move(status);
+  info.reason = FinishReason::kError;
   Finish(sequence, std::move(info));
 }
 

@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -22,6 +23,7 @@ class EngineCore {
  public:
   // A step that ran and whose tokens are still to be delivered.
   struct StepOutcome {
+    absl::Status status;  // not ok: nothing ran, the slices' requests fail
     std::vector<StepSlice> slices;
     std::vector<absl::StatusOr<SampledToken>> sampled;  // of the slices that sample, in order
   };
@@ -53,6 +55,7 @@ class EngineCore {
 
  private:
   bool TryAdmit(Sequence& sequence);
+  std::int64_t Headroom() const;
   std::int32_t AttachCached(Sequence& sequence);
   void CountFirstAdmission(Sequence& sequence, std::int32_t cached);
   std::shared_ptr<PrefixLanding> OpenLandingFor(Sequence& sequence, std::int32_t cached);
@@ -70,6 +73,7 @@ class EngineCore {
   void StoreBlocks(Sequence& sequence);
   void Touch(const Sequence& sequence);
   void DeliverToken(Sequence& sequence, const SampledToken& sampled);
+  void Fail(Sequence& sequence, absl::Status status);
   void Finish(Sequence& sequence, FinishInfo info);
 
   const EngineResources resources_;

@@ -19,19 +19,18 @@ EngineMetrics::EngineMetrics(MetricRegistry& registry, const std::string& model)
   pages_held = pages.With({model, "held"});
   prefix_queries = counter("baton_prefix_cache_queries_tokens_total",
                            "Prompt tokens looked for in the prefix cache.");
-  prefix_hits = counter("baton_prefix_cache_hits_tokens_total",
-                        "Prompt tokens found in the prefix cache.");
+  prefix_hits =
+      counter("baton_prefix_cache_hits_tokens_total", "Prompt tokens found in the prefix cache.");
   preemptions = counter("baton_preemptions_total",
                         "Sequences whose pages were taken back, to be recomputed.");
   prompt_tokens = counter("baton_prompt_tokens_total",
                           "Prompt tokens of admitted requests, cached ones included.");
   generation_tokens = counter("baton_generation_tokens_total", "Tokens generated.");
-  step_seconds =
-      registry
-          .AddHistogramFamily("baton_engine_step_seconds",
-                              "Wall time of one forward step with sampling.", {"model"},
-                              ShortLatencyBuckets())
-          .With({model});
+  step_seconds = registry
+                     .AddHistogramFamily("baton_engine_step_seconds",
+                                         "Wall time of one forward step with sampling.", {"model"},
+                                         ShortLatencyBuckets())
+                     .With({model});
 }
 
 void EngineMetrics::SetPool(const PagePool::Stats& stats) {

@@ -28,14 +28,14 @@ struct CacheKeys {
 
 struct EngineRequest {
   std::string request_id;
-  std::vector<std::int32_t> tokens;         // prompt, not empty
+  std::vector<std::int32_t> tokens;  // prompt, not empty
   // Already generated and delivered elsewhere (replay): not emitted again, but they count for
   // max_tokens, penalties, random numbers and stop strings.
   std::vector<std::int32_t> resume_tokens;
-  int adapter = -1;                         // index into the AdapterSet; -1: none
+  int adapter = -1;  // index into the AdapterSet; -1: none
   SamplingParams sampling;
   StopParams stop;
-  int priority = 0;                         // higher first
+  int priority = 0;  // higher first
   CacheKeys cache;
   // Tokens [max(4, cached), handoff_end) will be delivered through a PrefixLanding; a multiple of
   // 64; 0: everything is computed here. Needs end < tokens.size().
@@ -43,7 +43,7 @@ struct EngineRequest {
   // Producer mode: compute K/V of all tokens, report each layer through OnKvReady, generate
   // nothing.
   bool prefill_only = false;
-  std::int32_t report_from = 0;             // prefill_only: first token to report, multiple of 16
+  std::int32_t report_from = 0;  // prefill_only: first token to report, multiple of 16
 };
 
 // Reserved, unpublished pages for a prefix that arrives from elsewhere. Workers write K and V of
@@ -53,10 +53,10 @@ struct EngineRequest {
 struct PrefixLanding {
   int layers = 0;
   int kv_heads = 0;
-  std::int32_t begin = 0;  // first token to write
-  std::int32_t end = 0;    // one past the last, multiple of 64
-  std::int32_t first_page = 0;               // page index of pages[..][0]
-  std::vector<std::vector<PageRef>> pages;   // [layer * kv_heads + head][page - first_page]
+  std::int32_t begin = 0;                   // first token to write
+  std::int32_t end = 0;                     // one past the last, multiple of 64
+  std::int32_t first_page = 0;              // page index of pages[..][0]
+  std::vector<std::vector<PageRef>> pages;  // [layer * kv_heads + head][page - first_page]
 };
 
 // Pages of one layer that hold rows [begin, end), for a sender. The references keep them alive.
@@ -68,8 +68,8 @@ struct KvReady {
 };
 
 struct Admission {
-  std::int32_t cached_tokens = 0;                // found in the prefix cache
-  std::shared_ptr<PrefixLanding> landing;        // null: nothing needs to arrive
+  std::int32_t cached_tokens = 0;          // found in the prefix cache
+  std::shared_ptr<PrefixLanding> landing;  // null: nothing needs to arrive
 };
 
 struct TokenLogprobEntry {
@@ -79,7 +79,7 @@ struct TokenLogprobEntry {
 };
 
 struct TokenDelta {
-  std::string text;                              // whole characters only; may be empty
+  std::string text;  // whole characters only; may be empty
   std::vector<std::int32_t> token_ids;
   // Per token: the chosen one first, then the top_logprobs most likely ones (the chosen one again
   // if it is among them). Empty unless asked for.
@@ -89,18 +89,18 @@ struct TokenDelta {
 enum class FinishReason { kStop, kLength, kCancelled, kError };
 
 struct FinishInfo {
-  absl::Status status;                           // not OK: reason is kCancelled or kError
+  absl::Status status;  // not OK: reason is kCancelled or kError
   FinishReason reason = FinishReason::kStop;
-  std::string stop_text;                         // the stop string found; never part of the text
-  std::int32_t stop_token_id = -1;               // eos or stop token that ended it; counted, no text
+  std::string stop_text;            // the stop string found; never part of the text
+  std::int32_t stop_token_id = -1;  // eos or stop token that ended it; counted, no text
   std::int64_t prompt_tokens = 0;
-  std::int64_t completion_tokens = 0;            // generated, resumed ones included
+  std::int64_t completion_tokens = 0;  // generated, resumed ones included
   std::int64_t cached_tokens = 0;
-  std::int64_t transferred_tokens = 0;           // delivered through a landing
-  std::int64_t computed_tokens = 0;              // prompt rows this engine ran forward, recomputed too
-  double queue_s = 0;                            // submit to admission
-  double prefill_s = 0;                          // own part (by rows) of the steps with its prompt
-  double first_token_s = 0;                      // submit to first token; 0: none
+  std::int64_t transferred_tokens = 0;  // delivered through a landing
+  std::int64_t computed_tokens = 0;     // prompt rows this engine ran forward, recomputed too
+  double queue_s = 0;                   // submit to admission
+  double prefill_s = 0;                 // own part (by rows) of the steps with its prompt
+  double first_token_s = 0;             // submit to first token; 0: none
   double total_s = 0;
 };
 

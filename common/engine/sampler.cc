@@ -23,8 +23,7 @@ absl::Status CheckLogits(std::span<const float> logits) {
 }
 
 std::int32_t MostLikely(std::span<const float> logits) {
-  return static_cast<std::int32_t>(
-      ArgMax(logits.data(), static_cast<std::int64_t>(logits.size())));
+  return static_cast<std::int32_t>(ArgMax(logits.data(), static_cast<std::int64_t>(logits.size())));
 }
 
 bool ChangesLogits(const SampleRequest& request) {
@@ -80,7 +79,8 @@ void SortHead(std::vector<std::int32_t>& ids, std::size_t head, const MoreLikely
 // exp((logit - max) / temperature).
 void CutTopP(double top_p, double total, const std::vector<double>& weights,
              const MoreLikely& order, std::vector<std::int32_t>& ids) {
-  for (std::size_t head = std::min(kFirstHead, ids.size());; head = std::min(head * 8, ids.size())) {
+  for (std::size_t head = std::min(kFirstHead, ids.size());;
+       head = std::min(head * 8, ids.size())) {
     SortHead(ids, head, order);
     double sum = 0;
     for (std::size_t i = 0; i < head; ++i) {
@@ -120,8 +120,7 @@ std::int32_t SampleRandom(const SampleRequest& request, float max, SamplerScratc
   ids.clear();
   double total = 0;
   for (std::size_t i = 0; i < logits.size(); ++i) {
-    const double w =
-        std::exp((static_cast<double>(logits[i]) - max) / params.temperature);
+    const double w = std::exp((static_cast<double>(logits[i]) - max) / params.temperature);
     weights[i] = w;
     if (w > 0 && w >= params.min_p) {  // the most likely token has weight 1
       ids.push_back(static_cast<std::int32_t>(i));
@@ -146,8 +145,7 @@ std::vector<TokenLogprob> Logprobs(std::span<const float> logits, std::int32_t c
   for (const float x : logits) sum += std::exp(static_cast<double>(x) - max);
   const double lse = max + std::log(sum);
   const auto of = [&](std::int32_t token) {
-    return TokenLogprob{token,
-                        static_cast<float>(logits[static_cast<std::size_t>(token)] - lse)};
+    return TokenLogprob{token, static_cast<float>(logits[static_cast<std::size_t>(token)] - lse)};
   };
   std::vector<TokenLogprob> result{of(chosen)};
   if (top > 0) {
@@ -184,8 +182,7 @@ absl::StatusOr<SampledToken> SampleToken(const SampleRequest& request, SamplerSc
     if (!greedy) result.token = SampleRandom(request, max, scratch);
   }
   if (request.params->logprobs) {
-    result.logprobs =
-        Logprobs(request.logits, result.token, request.params->top_logprobs, scratch);
+    result.logprobs = Logprobs(request.logits, result.token, request.params->top_logprobs, scratch);
   }
   return result;
 }

@@ -29,12 +29,12 @@ class TokenHistory {
 };
 
 struct SampleRequest {
-  std::span<const float> logits;             // [vocab], raw
+  std::span<const float> logits;  // [vocab], raw
   const SamplingParams* params = nullptr;
   std::uint64_t seed = 0;
-  std::uint64_t index = 0;                   // of the token in the output, from 0
-  const TokenHistory* history = nullptr;     // may be null when no penalty is set
-  std::span<const std::int32_t> forbidden;   // can't be chosen
+  std::uint64_t index = 0;                  // of the token in the output, from 0
+  const TokenHistory* history = nullptr;    // may be null when no penalty is set
+  std::span<const std::int32_t> forbidden;  // can't be chosen
 };
 
 struct TokenLogprob {

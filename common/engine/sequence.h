@@ -58,7 +58,9 @@ struct Sequence {
            const KvPageLayout& layout);
 
   std::int64_t prompt_size() const { return static_cast<std::int64_t>(request.tokens.size()); }
-  std::int64_t generated() const { return static_cast<std::int64_t>(tokens.size()) - prompt_size(); }
+  std::int64_t generated() const {
+    return static_cast<std::int64_t>(tokens.size()) - prompt_size();
+  }
   bool parked() const { return landing.has_value(); }
   std::int32_t total() const { return static_cast<std::int32_t>(tokens.size()); }
   // The one row of a sequence that generates.
@@ -86,13 +88,13 @@ struct Sequence {
 
   KvRowsOwner kv;
   Reservation reservation;
-  std::int32_t rows = 0;             // tokens whose K and V are in the table
-  std::int32_t stored_blocks = 0;    // leading blocks that are in the prefix cache or were offered
-  bool approximate = false;          // some row came from elsewhere
+  std::int32_t rows = 0;           // tokens whose K and V are in the table
+  std::int32_t stored_blocks = 0;  // leading blocks that are in the prefix cache or were offered
+  bool approximate = false;        // some row came from elsewhere
   std::optional<OpenLanding> landing;
-  std::int32_t reported = 0;         // prefill_only: tokens already reported
+  std::int32_t reported = 0;  // prefill_only: tokens already reported
   bool admitted_once = false;
-  bool handoff_open = false;         // a landing is still wanted at the next admission
+  bool handoff_open = false;  // a landing is still wanted at the next admission
 
   // For FinishInfo.
   double submitted_at = 0;

@@ -16,8 +16,7 @@ class ReportHook final : public CaptureHook {
       const Sequence& sequence = *slice.sequence;
       const std::int32_t begin = std::max(slice.begin, sequence.reported);
       if (!sequence.request.prefill_only || begin >= slice.end) continue;
-      sequence.listener->OnKvReady(
-          MakeKvReady(sequence.kv.table, capture.layer, begin, slice.end));
+      sequence.listener->OnKvReady(MakeKvReady(sequence.kv.table, capture.layer, begin, slice.end));
     }
   }
 
@@ -84,21 +83,21 @@ std::vector<absl::StatusOr<SampledToken>> StepRunner::Sample(const std::vector<S
   const auto vocab = static_cast<std::size_t>(model_->config().vocab);
   executor_.ParallelFor(static_cast<std::int64_t>(rows.size()), 1,
                         [&](std::int64_t begin, std::int64_t end) {
-    SamplerScratch scratch;
-    for (std::int64_t i = begin; i < end; ++i) {
-      const Sequence& sequence = *sequences[static_cast<std::size_t>(i)];
-      SampleRequest request;
-      request.logits = {logits + static_cast<std::size_t>(i) * vocab, vocab};
-      request.params = &sequence.request.sampling;
-      request.seed = sequence.seed;
-      request.index = static_cast<std::uint64_t>(sequence.generated());
-      request.history = &sequence.history;
-      if (sequence.generated() < sequence.request.stop.min_tokens) {
-        request.forbidden = sequence.end_tokens;
-      }
-      results[static_cast<std::size_t>(i)] = SampleToken(request, scratch);
-    }
-  });
+                          SamplerScratch scratch;
+                          for (std::int64_t i = begin; i < end; ++i) {
+                            const Sequence& sequence = *sequences[static_cast<std::size_t>(i)];
+                            SampleRequest request;
+                            request.logits = {logits + static_cast<std::size_t>(i) * vocab, vocab};
+                            request.params = &sequence.request.sampling;
+                            request.seed = sequence.seed;
+                            request.index = static_cast<std::uint64_t>(sequence.generated());
+                            request.history = &sequence.history;
+                            if (sequence.generated() < sequence.request.stop.min_tokens) {
+                              request.forbidden = sequence.end_tokens;
+                            }
+                            results[static_cast<std::size_t>(i)] = SampleToken(request, scratch);
+                          }
+                        });
   return results;
 }
 

@@ -14,7 +14,10 @@ namespace baton {
 
 struct PagePool::Impl {
   Impl(std::byte* slab, std::size_t slab_bytes, std::size_t page_bytes, std::int64_t total)
-      : slab(slab), slab_bytes(slab_bytes), page_bytes(page_bytes), total(total),
+      : slab(slab),
+        slab_bytes(slab_bytes),
+        page_bytes(page_bytes),
+        total(total),
         refs(new std::atomic<std::uint32_t>[static_cast<std::size_t>(total)]()) {}
   ~Impl() { munmap(slab, slab_bytes); }
 
@@ -95,7 +98,8 @@ PageRef::PageRef(const PageRef& other) : pool_(other.pool_), id_(other.id_), dat
 }
 
 PageRef::PageRef(PageRef&& other) noexcept
-    : pool_(std::move(other.pool_)), id_(std::exchange(other.id_, 0)),
+    : pool_(std::move(other.pool_)),
+      id_(std::exchange(other.id_, 0)),
       data_(std::exchange(other.data_, nullptr)) {}
 
 PageRef& PageRef::operator=(PageRef other) noexcept {
@@ -117,7 +121,8 @@ Reservation::Reservation(std::shared_ptr<PagePool> pool, std::string tag, std::i
     : pool_(std::move(pool)), tag_(std::move(tag)), remaining_(pages) {}
 
 Reservation::Reservation(Reservation&& other) noexcept
-    : pool_(std::move(other.pool_)), tag_(std::move(other.tag_)),
+    : pool_(std::move(other.pool_)),
+      tag_(std::move(other.tag_)),
       remaining_(std::exchange(other.remaining_, 0)) {}
 
 Reservation& Reservation::operator=(Reservation&& other) noexcept {
@@ -163,8 +168,8 @@ PagePool::~PagePool() = default;
 absl::StatusOr<std::shared_ptr<PagePool>> PagePool::Create(const KvPageLayout& layout,
                                                            std::int64_t num_pages) {
   if (layout.head_dim <= 0 || layout.head_dim % 8 != 0 || layout.head_dim > 256) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "head_dim: ", layout.head_dim, " is not a multiple of 8 in [8, 256]"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("head_dim: ", layout.head_dim, " is not a multiple of 8 in [8, 256]"));
   }
   constexpr std::int64_t kMaxPages = std::numeric_limits<std::uint32_t>::max();
   if (num_pages <= 0 || num_pages > kMaxPages) {
@@ -180,8 +185,8 @@ absl::StatusOr<std::shared_ptr<PagePool>> PagePool::Create(const KvPageLayout& l
         absl::StrCat("KV cache: ", bytes, " bytes (", num_pages, " pages) cannot be mapped"));
   }
   std::shared_ptr<PagePool> pool(new PagePool(layout, num_pages));
-  pool->impl_ = std::make_unique<Impl>(static_cast<std::byte*>(slab), bytes, layout.page_bytes(),
-                                       num_pages);
+  pool->impl_ =
+      std::make_unique<Impl>(static_cast<std::byte*>(slab), bytes, layout.page_bytes(), num_pages);
   return pool;
 }
 

@@ -35,8 +35,8 @@ class PrefixCache {
  public:
   struct Stats {
     std::int64_t blocks = 0;
-    std::int64_t pages = 0;      // held by the cache, shared or not
-    std::int64_t inserted = 0;   // since construction
+    std::int64_t pages = 0;     // held by the cache, shared or not
+    std::int64_t inserted = 0;  // since construction
     std::int64_t evicted = 0;
   };
 

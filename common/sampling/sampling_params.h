@@ -21,7 +21,7 @@ struct SamplingParams {
   double frequency_penalty = 0.0;
   double repetition_penalty = 1.0;
   std::vector<std::pair<std::int32_t, float>> logit_bias;  // (token id, added to its logit)
-  std::optional<std::uint64_t> seed;  // absent: a random one is drawn
+  std::optional<std::uint64_t> seed;                       // absent: a random one is drawn
   // Log-probabilities of the model's own distribution: log-softmax of the raw logits, before bias,
   // penalties and temperature.
   bool logprobs = false;

@@ -12,8 +12,7 @@ namespace {
 
 template <typename T>
 absl::Status Outside(std::string_view field, T value, T low, T high) {
-  return absl::InvalidArgumentError(
-      Cat(field, ": ", value, " is outside [", low, ", ", high, "]"));
+  return absl::InvalidArgumentError(Cat(field, ": ", value, " is outside [", low, ", ", high, "]"));
 }
 
 // NaN is in no range.
@@ -32,12 +31,11 @@ absl::Status CheckTokenId(std::string_view field, std::size_t index, std::int32_
                           const SamplingLimits& limits) {
   if (id >= 0 && (limits.vocab_size == 0 || id < limits.vocab_size)) return absl::OkStatus();
   if (limits.vocab_size == 0) {
-    return absl::InvalidArgumentError(
-        Cat(field, "[", index, "]: token id ", id, " is negative"));
+    return absl::InvalidArgumentError(Cat(field, "[", index, "]: token id ", id, " is negative"));
   }
   return absl::InvalidArgumentError(Cat(field, "[", index, "]: token id ", id,
-                                                 " is outside the vocabulary [0, ",
-                                                 limits.vocab_size - 1, "]"));
+                                        " is outside the vocabulary [0, ", limits.vocab_size - 1,
+                                        "]"));
 }
 
 }  // namespace
@@ -80,9 +78,8 @@ absl::Status ValidateStop(const StopParams& params, const SamplingLimits& limits
     const std::size_t bytes = params.stop[i].size();
     if (bytes == 0) return absl::InvalidArgumentError(Cat("stop[", i, "] is empty"));
     if (bytes > kMaxStopStringBytes) {
-      return absl::InvalidArgumentError(Cat("stop[", i, "]: ", bytes,
-                                                     " bytes, at most ", kMaxStopStringBytes,
-                                                     " are allowed"));
+      return absl::InvalidArgumentError(
+          Cat("stop[", i, "]: ", bytes, " bytes, at most ", kMaxStopStringBytes, " are allowed"));
     }
   }
   BATON_RETURN_IF_ERROR(
@@ -96,15 +93,14 @@ absl::Status ValidateStop(const StopParams& params, const SamplingLimits& limits
 absl::Status CheckContext(std::int64_t prompt_tokens, std::int64_t max_tokens,
                           std::int64_t max_context) {
   if (prompt_tokens >= max_context) {
-    return absl::InvalidArgumentError(
-        Cat("prompt: ", prompt_tokens, " tokens leave no room in the context of ",
-                     max_context, " tokens (max_tokens ", max_tokens, ")"));
+    return absl::InvalidArgumentError(Cat("prompt: ", prompt_tokens,
+                                          " tokens leave no room in the context of ", max_context,
+                                          " tokens (max_tokens ", max_tokens, ")"));
   }
   if (max_tokens > max_context - prompt_tokens) {
     return absl::InvalidArgumentError(Cat("max_tokens: the prompt's ", prompt_tokens,
-                                                   " tokens + max_tokens ", max_tokens,
-                                                   " are over the context of ", max_context,
-                                                   " tokens"));
+                                          " tokens + max_tokens ", max_tokens,
+                                          " are over the context of ", max_context, " tokens"));
   }
   return absl::OkStatus();
 }

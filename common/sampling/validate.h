@@ -15,15 +15,16 @@
 namespace baton {
 
 struct SamplingLimits {
-  std::int64_t vocab_size = 0;  // token ids must be below; 0: unknown, only negative ids are refused
+  std::int64_t vocab_size =
+      0;  // token ids must be below; 0: unknown, only negative ids are refused
 };
 
 inline constexpr double kMaxTemperature = 100;
 inline constexpr int kMaxTopK = 1 << 30;
-inline constexpr double kMaxPenalty = 2;             // presence and frequency: [-2, 2]
+inline constexpr double kMaxPenalty = 2;  // presence and frequency: [-2, 2]
 inline constexpr double kMinRepetitionPenalty = 0.01;
 inline constexpr double kMaxRepetitionPenalty = 10;
-inline constexpr float kMaxLogitBias = 100;          // [-100, 100]
+inline constexpr float kMaxLogitBias = 100;  // [-100, 100]
 inline constexpr std::size_t kMaxLogitBiasEntries = 1024;
 inline constexpr int kMaxTopLogprobs = 20;
 inline constexpr std::size_t kMaxStopStrings = 16;

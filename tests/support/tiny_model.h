@@ -203,7 +203,8 @@ inline void WriteTinyLlama(const std::filesystem::path& dir, const TinyLlama& m 
     tensors.Add(layer + "post_attention_layernorm.weight", {m.hidden}, 0.1f, 1.0f);
   }
   tensors.Add("model.norm.weight", {m.hidden}, 0.1f, 1.0f);
-  tensors.Add("lm_head.weight", {m.vocab, m.hidden}, 2.0f / std::sqrt(static_cast<float>(m.hidden)));
+  tensors.Add("lm_head.weight", {m.vocab, m.hidden},
+              2.0f / std::sqrt(static_cast<float>(m.hidden)));
   tensors.Write(dir / "model.safetensors");
   internal::WriteFile(dir / "config.json", internal::ConfigJson(m));
   if (m.tokenizer) {

@@ -1,6 +1,9 @@
 // Whatever shares a step, a page or the pool with a request: its tokens are those it gets alone.
 #include <algorithm>
+#include <memory>
 #include <numeric>
+#include <random>
+#include <string>
 #include <vector>
 
 #include "common/engine/engine.h"
@@ -63,6 +66,7 @@ TEST(EngineBatching, TogetherEqualsAloneInAnyChunking) {
       EngineSetup setup;
       setup.options.step_tokens = step_tokens;
       setup.options.max_running = max_running;
+      setup.threads = max_running == 3 ? 2 : 1;
       TestEngine engine(setup);
       std::vector<std::shared_ptr<RecordingListener>> listeners;
       for (const auto& prompt : prompts) {
@@ -75,7 +79,8 @@ TEST(EngineBatching, TogetherEqualsAloneInAnyChunking) {
         EXPECT_EQ(info.prompt_tokens, static_cast<std::int64_t>(prompts[i].size()));
         EXPECT_EQ(info.computed_tokens, info.prompt_tokens);
         EXPECT_EQ(info.completion_tokens, kTokens);
-        EXPECT_EQ(listeners[i]->ids(), alone[i]) << "step_tokens " << step_tokens << " prompt " << i;
+        EXPECT_EQ(listeners[i]->ids(), alone[i])
+            << "step_tokens " << step_tokens << " prompt " << i;
       }
       EXPECT_TRUE(engine.ComesBackEmpty());
     }
@@ -147,6 +152,64 @@ TEST(EngineBatching, SeedsDoNotDependOnTheNeighbours) {
   EXPECT_NE(engine.Run(greedy), alone);
   b.sampling.seed.reset();
   EXPECT_NE(engine.Run(b), engine.Run(b));  // without a seed each run draws its own
+}
+
+// A random adapter on some linear layers of the tiny model.
+LoraAdapter RandomAdapter(const std::string& name, std::uint32_t seed) {
+  const ModelConfig& config = TinyModel().model->config();
+  std::mt19937 rng(seed);
+  LoraAdapter adapter;
+  adapter.name = adapter.digest = name;
+  adapter.max_rank = 4;
+  adapter.layers.resize(static_cast<std::size_t>(config.layers));
+  const auto random = [&](std::int64_t n) {
+    std::vector<float> values(static_cast<std::size_t>(n));
+    for (float& x : values) x = (static_cast<float>(rng() % 2001) - 1000.f) * 3e-4f;
+    return values;
+  };
+  for (LoraLayer& layer : adapter.layers) {
+    for (const char* module : {"q_proj", "v_proj"}) {
+      LoraModule m;
+      m.rank = 4;
+      m.in = config.hidden;
+      m.out = (module[0] == 'q' ? config.heads : config.kv_heads) * config.head_dim;
+      m.a = random(m.rank * m.in);
+      m.b = random(m.out * m.rank);
+      m.scale = 2;
+      layer.emplace(module, std::move(m));
+    }
+  }
+  return adapter;
+}
+
+TEST(EngineBatching, AdaptersInOneBatchEqualEachAlone) {
+  SerialExecutor executor;
+  auto adapters = std::make_shared<AdapterSet>(TinyModel().model);
+  ASSERT_EQ(*adapters->Add(RandomAdapter("a", 1), executor), 0);
+  ASSERT_EQ(*adapters->Add(RandomAdapter("b", 2), executor), 1);
+  EngineSetup setup;
+  setup.adapters = adapters;
+  const auto prompt = RandomPrompt(90, 4);
+  std::vector<std::vector<std::int32_t>> alone;
+  TestEngine engine(setup);
+  for (int adapter = -1; adapter < 2; ++adapter) {
+    EngineRequest request = Greedy(prompt, kTokens);
+    request.adapter = adapter;
+    alone.push_back(engine.Run(request));
+  }
+  EXPECT_EQ(alone[0], Reference(prompt, kTokens));
+  EXPECT_NE(alone[0], alone[1]);
+  EXPECT_NE(alone[1], alone[2]);
+  std::vector<std::shared_ptr<RecordingListener>> listeners;
+  for (int i = 0; i < 9; ++i) {
+    EngineRequest request = Greedy(prompt, kTokens);
+    request.adapter = i % 3 - 1;
+    listeners.push_back(engine.Start(request).second);
+  }
+  for (std::size_t i = 0; i < listeners.size(); ++i) {
+    listeners[i]->Wait();
+    EXPECT_EQ(listeners[i]->ids(), alone[i % 3]) << i;
+  }
 }
 
 TEST(EngineBatching, PrefixCacheChangesNoToken) {

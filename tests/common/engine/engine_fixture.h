@@ -85,8 +85,8 @@ class RecordingListener : public RequestListener {
   }
   Admission WaitAdmitted() {
     MutexLock lock(mu_);
-    EXPECT_TRUE(changed_.WaitFor(mu_, kPatience,
-                                 [this] { return admissions_ > 0 || finishes_ > 0; }));
+    EXPECT_TRUE(
+        changed_.WaitFor(mu_, kPatience, [this] { return admissions_ > 0 || finishes_ > 0; }));
     return admission_;
   }
   bool WaitTokens(std::size_t n) {
@@ -98,16 +98,34 @@ class RecordingListener : public RequestListener {
     MutexLock lock(mu_);
     landing.swap(admission_.landing);
   }
-  std::vector<std::int32_t> ids() const { MutexLock lock(mu_); return ids_; }
-  std::string text() const { MutexLock lock(mu_); return text_; }
-  std::vector<std::string> deltas() const { MutexLock lock(mu_); return deltas_; }
+  std::vector<std::int32_t> ids() const {
+    MutexLock lock(mu_);
+    return ids_;
+  }
+  std::string text() const {
+    MutexLock lock(mu_);
+    return text_;
+  }
+  std::vector<std::string> deltas() const {
+    MutexLock lock(mu_);
+    return deltas_;
+  }
   std::vector<std::vector<TokenLogprobEntry>> logprobs() const {
     MutexLock lock(mu_);
     return logprobs_;
   }
-  std::vector<KvReady> TakeKv() { MutexLock lock(mu_); return std::exchange(kv_, {}); }
-  int finishes() const { MutexLock lock(mu_); return finishes_; }
-  int admissions() const { MutexLock lock(mu_); return admissions_; }
+  std::vector<KvReady> TakeKv() {
+    MutexLock lock(mu_);
+    return std::exchange(kv_, {});
+  }
+  int finishes() const {
+    MutexLock lock(mu_);
+    return finishes_;
+  }
+  int admissions() const {
+    MutexLock lock(mu_);
+    return admissions_;
+  }
 
  private:
   mutable Mutex mu_;
@@ -134,6 +152,8 @@ struct EngineSetup {
   std::vector<std::int32_t> eos = {};
   MetricRegistry* metrics = nullptr;
   TinyLlama shape = {};
+  std::shared_ptr<const AdapterSet> adapters = nullptr;
+  int threads = 1;
 };
 
 // An engine with a pool and a gate of its own.
@@ -149,7 +169,9 @@ class TestEngine {
     resources.eos_token_ids = setup.eos;
     resources.pool = pool_;
     resources.gate = &gate_;
-    resources.executor = &executor_;
+    if (setup.threads > 1) executor_ = MakeThreadPool(setup.threads);
+    resources.executor = executor_.get();
+    resources.adapters = setup.adapters;
     resources.metrics = setup.metrics;
     auto engine = Engine::Create(std::move(resources), setup.options);
     if (!engine.ok()) throw std::runtime_error(engine.status().ToString());
@@ -184,7 +206,7 @@ class TestEngine {
 
  private:
   ComputeGate gate_;
-  SerialExecutor executor_;
+  std::unique_ptr<Executor> executor_ = std::make_unique<SerialExecutor>();
   std::shared_ptr<PagePool> pool_;
   std::unique_ptr<Engine> engine_;
 };

@@ -39,9 +39,8 @@ std::int64_t Copy(const KvReady& ready, const PrefixLanding& landing, const KvPa
   for (int head = 0; head < landing.kv_heads && begin < end; ++head) {
     const auto& to = landing.pages[static_cast<std::size_t>(ready.layer * landing.kv_heads + head)];
     for (std::int32_t page = begin / kPageRows; page * kPageRows < end; ++page) {
-      const PageRef& from =
-          ready.pages[static_cast<std::size_t>(head)]
-                     [static_cast<std::size_t>(page - ready.begin / kPageRows)];
+      const PageRef& from = ready.pages[static_cast<std::size_t>(head)]
+                                       [static_cast<std::size_t>(page - ready.begin / kPageRows)];
       CopyKvRows(layout, from.data() + layout.k_offset(),
                  to[static_cast<std::size_t>(page - landing.first_page)].data(),
                  std::max(0, begin - page * kPageRows),
@@ -52,8 +51,7 @@ std::int64_t Copy(const KvReady& ready, const PrefixLanding& landing, const KvPa
 }
 
 // Fills the landing from the producer's reports; every layer must be complete.
-void Fill(TestEngine& consumer, const std::vector<KvReady>& reports,
-          const PrefixLanding& landing) {
+void Fill(TestEngine& consumer, const std::vector<KvReady>& reports, const PrefixLanding& landing) {
   std::int64_t rows = 0;
   for (const KvReady& ready : reports) rows += Copy(ready, landing, consumer.pool().layout());
   EXPECT_EQ(rows, static_cast<std::int64_t>(landing.end - landing.begin) * landing.layers);
@@ -306,7 +304,7 @@ TEST(EngineHandoff, AbortedLandingKeepsItsPagesUntilReleased) {
 
 TEST(EngineHandoff, PreemptedAfterLandingIsRecomputedWithoutOne) {
   EngineSetup setup;
-  setup.pool_rows = 480;
+  setup.pool_rows = 528;  // three prompts fit, three finished sequences (230 rows) don't
   TestEngine producer, monolithic;
   TestEngine consumer(setup);
   struct Run {
@@ -354,9 +352,14 @@ TEST(EngineHandoff, TwoHundredAbortsLeaveNothingHeld) {
     const auto prompt = RandomPrompt(n, rng() % 5);
     EngineRequest request;
     switch (rng() % 4) {
-      case 0: request = Producer(prompt); break;
-      case 1: request = Cached(Greedy(prompt, 1 + rng() % 80)); break;
-      default: request = Consumer(prompt, Shareable(n), 1 + rng() % 80);
+      case 0:
+        request = Producer(prompt);
+        break;
+      case 1:
+        request = Cached(Greedy(prompt, 1 + rng() % 80));
+        break;
+      default:
+        request = Consumer(prompt, Shareable(n), 1 + rng() % 80);
     }
     request.priority = static_cast<int>(rng() % 3);
     auto [handle, listener] = engine.Start(request);
@@ -364,10 +367,18 @@ TEST(EngineHandoff, TwoHundredAbortsLeaveNothingHeld) {
     usleep(static_cast<useconds_t>(rng() % 3000));
     for (const Live& some : live) {
       switch (rng() % 12) {
-        case 0: engine->Abort(some.handle, absl::CancelledError("client went away")); break;
-        case 1: engine->PublishPrefix(some.handle); break;
-        case 2: engine->AbandonPrefix(some.handle); break;
-        case 3: some.listener->DropLanding(); break;
+        case 0:
+          engine->Abort(some.handle, absl::CancelledError("client went away"));
+          break;
+        case 1:
+          engine->PublishPrefix(some.handle);
+          break;
+        case 2:
+          engine->AbandonPrefix(some.handle);
+          break;
+        case 3:
+          some.listener->DropLanding();
+          break;
       }
     }
     while (live.size() > 12) {

@@ -6,6 +6,7 @@
 #include <thread>
 #include <vector>
 
+#include "common/base/fault.h"
 #include "common/engine/engine.h"
 #include "common/tokenizer/utf8.h"
 #include "gmock/gmock.h"
@@ -50,8 +51,9 @@ TEST(EngineRequest, RefusalsNameFieldValueAndLimit) {
   ExpectRefused(engine, with([](auto& r) { r.tokens.resize(2049, 1); }), "prompt: 2049 tokens");
   ExpectRefused(engine, with([](auto& r) { r.stop.stop = {"x", ""}; }), "stop[1] is empty");
   ExpectRefused(engine, with([](auto& r) {
-    r.sampling.temperature = std::numeric_limits<double>::quiet_NaN();
-  }), "temperature");
+                  r.sampling.temperature = std::numeric_limits<double>::quiet_NaN();
+                }),
+                "temperature");
   ExpectRefused(engine, with([](auto& r) { r.handoff_end = 100; }), "handoff_end: 100");
   ExpectRefused(engine, with([](auto& r) { r.handoff_end = 128; }), "handoff_end: 128");
   ExpectRefused(engine, with([](auto& r) { r.report_from = 8; }), "report_from: 8");
@@ -128,8 +130,8 @@ TEST(EngineRequest, EndTokensEndWithoutText) {
   const EngineRequest request = Greedy(RandomPrompt(40, 3), 40);
   const auto free_run = plain.Run(request);
   const std::int32_t end = free_run[20];
-  const auto first = static_cast<std::int64_t>(
-      std::find(free_run.begin(), free_run.end(), end) - free_run.begin());
+  const auto first = static_cast<std::int64_t>(std::find(free_run.begin(), free_run.end(), end) -
+                                               free_run.begin());
 
   EngineSetup setup;
   setup.eos = {end};
@@ -213,8 +215,8 @@ TEST(EngineRequest, ReplayContinuesExactly) {
       replay.resume_tokens.assign(ids.begin(), ids.begin() + static_cast<std::ptrdiff_t>(k));
       const auto rest = engine.Start(replay).second;
       const FinishInfo info = rest->Wait();
-      EXPECT_EQ(rest->ids(), std::vector<std::int32_t>(
-                                 ids.begin() + static_cast<std::ptrdiff_t>(k), ids.end()));
+      EXPECT_EQ(rest->ids(),
+                std::vector<std::int32_t>(ids.begin() + static_cast<std::ptrdiff_t>(k), ids.end()));
       EXPECT_EQ(sent + rest->text(), whole->text());
       EXPECT_EQ(info.completion_tokens, 40);
       sent += whole->deltas()[k];
@@ -242,6 +244,23 @@ TEST(EngineRequest, AbortFreesEverything) {
   engine->Abort(handle, absl::CancelledError("again"));  // unknown by now
   engine->Abort(123456, absl::CancelledError("never known"));
   EXPECT_EQ(listener->finishes(), 1);
+}
+
+TEST(EngineRequest, AFailedStepFailsItsRequestsOnly) {
+  TestEngine engine;
+  const auto first = engine.Start(Greedy(RandomPrompt(50, 3), 1900)).second;
+  ASSERT_TRUE(first->WaitTokens(5));
+  {
+    Fault fault;
+    fault.max_hits = 1;
+    fault.error = absl::InternalError("injected");
+    const ScopedFault scoped("engine.step", fault);
+    const FinishInfo info = first->Wait();
+    EXPECT_EQ(info.status, absl::InternalError("injected"));
+    EXPECT_EQ(info.reason, FinishReason::kError);
+  }
+  EXPECT_EQ(engine.Run(Greedy(RandomPrompt(50, 3), 10)).size(), 10u);
+  EXPECT_TRUE(engine.ComesBackEmpty());
 }
 
 TEST(EngineRequest, DrainRefusesNewAndFinishesOld) {
@@ -283,15 +302,14 @@ TEST(EngineRequest, MetricsSayWhatHappened) {
   ASSERT_TRUE(engine->Drain(kPatience));
   usleep(700000);  // an idle engine refreshes its gauges twice a second
   const std::string text = metrics.SerializeText();
-  for (const char* line :
-       {"baton_prompt_tokens_total{model=\"tiny\"} 260",
-        "baton_generation_tokens_total{model=\"tiny\"} 14",
-        "baton_prefix_cache_queries_tokens_total{model=\"tiny\"} 260",
-        "baton_prefix_cache_hits_tokens_total{model=\"tiny\"} 128",
-        "baton_kv_cache_usage_ratio{model=\"tiny\"} 0",
-        "baton_kv_pages{model=\"tiny\",state=\"held\"} 0",
-        "baton_num_requests_running{model=\"tiny\"} 0",
-        "baton_num_requests_waiting{model=\"tiny\"} 0"}) {
+  for (const char* line : {"baton_prompt_tokens_total{model=\"tiny\"} 260",
+                           "baton_generation_tokens_total{model=\"tiny\"} 14",
+                           "baton_prefix_cache_queries_tokens_total{model=\"tiny\"} 260",
+                           "baton_prefix_cache_hits_tokens_total{model=\"tiny\"} 128",
+                           "baton_kv_cache_usage_ratio{model=\"tiny\"} 0",
+                           "baton_kv_pages{model=\"tiny\",state=\"held\"} 0",
+                           "baton_num_requests_running{model=\"tiny\"} 0",
+                           "baton_num_requests_waiting{model=\"tiny\"} 0"}) {
     EXPECT_THAT(text, HasSubstr(line));
   }
 }

@@ -233,8 +233,8 @@ TEST(Sampler, LogprobsAreOfTheRawLogits) {
 }
 
 TEST(Sampler, BadLogitsAreAnError) {
-  for (const float bad : {std::numeric_limits<float>::quiet_NaN(),
-                          std::numeric_limits<float>::infinity()}) {
+  for (const float bad :
+       {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
     for (const double temperature : {0.0, 1.0}) {
       std::vector<float> logits = kLogits;
       logits[3] = bad;

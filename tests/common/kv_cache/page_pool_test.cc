@@ -38,8 +38,7 @@ TEST(PagePool, RefusesBadLayoutsAndSizes) {
     EXPECT_THAT(pool.status().message(), HasSubstr("head_dim"));
   }
   for (const std::int64_t pages : {std::int64_t{0}, std::int64_t{-1}, std::int64_t{1} << 40}) {
-    EXPECT_EQ(PagePool::Create(kLayout, pages).status().code(),
-              absl::StatusCode::kInvalidArgument);
+    EXPECT_EQ(PagePool::Create(kLayout, pages).status().code(), absl::StatusCode::kInvalidArgument);
   }
   // Far more address space than exists.
   EXPECT_EQ(PagePool::Create({.head_dim = 256, .dtype = DType::kF32}, 0xFFFFFFFFll).status().code(),

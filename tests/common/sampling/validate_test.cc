@@ -75,13 +75,16 @@ TEST(Validate, TopKOffValuesAreFine) {
 
 TEST(Validate, LogitBias) {
   EXPECT_TRUE(Sampling([](auto& p) { p.logit_bias = {{0, -100.f}, {99, 100.f}}; }).ok());
-  ExpectRefused(Sampling([](auto& p) { p.logit_bias = {{0, 1.f}, {100, 5.f}}; }),
+  ExpectRefused(Sampling([](auto& p) {
+                  p.logit_bias = {{0, 1.f}, {100, 5.f}};
+                }),
                 "logit_bias[1]: token id 100 is outside the vocabulary [0, 99]");
   ExpectRefused(Sampling([](auto& p) { p.logit_bias = {{-1, 5.f}}; }), "logit_bias[0]");
   ExpectRefused(Sampling([](auto& p) { p.logit_bias = {{5, 1e9f}}; }), "outside [-100, 100]");
-  ExpectRefused(
-      Sampling([](auto& p) { p.logit_bias = {{5, std::numeric_limits<float>::quiet_NaN()}}; }),
-      "logit_bias[0] (token 5)");
+  ExpectRefused(Sampling([](auto& p) {
+                  p.logit_bias = {{5, std::numeric_limits<float>::quiet_NaN()}};
+                }),
+                "logit_bias[0] (token 5)");
   SamplingParams unknown;
   unknown.logit_bias = {{191222, 1.f}};
   EXPECT_TRUE(ValidateSampling(unknown, {}).ok());
@@ -107,8 +110,9 @@ TEST(Validate, TokenCounts) {
 
 TEST(Validate, ContextNamesThreeNumbers) {
   EXPECT_TRUE(CheckContext(2000, 48, 2048).ok());
-  ExpectRefused(CheckContext(2000, 49, 2048), "2000 tokens + max_tokens 49 are over the context of "
-                                              "2048");
+  ExpectRefused(CheckContext(2000, 49, 2048),
+                "2000 tokens + max_tokens 49 are over the context of "
+                "2048");
   ExpectRefused(CheckContext(2049, 1, 2048), "prompt: 2049 tokens");
   ExpectRefused(CheckContext(2048, 1, 2048), "2048");
 }
