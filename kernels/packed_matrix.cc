@@ -139,18 +139,18 @@ void MultiplyFew(const Product& m, Executor& executor) {
 // the pair's slice stays in L1 while all row tiles pass over it.
 constexpr int kManyTileRows = 6;
 constexpr int kPair = 2;
-constexpr std::int64_t kMaxInner = 160;  // a pair's slice: 40 KB of fp32
+constexpr std::int64_t kMaxInner = 128;   // a pair's slice: 32 KB of fp32
+constexpr std::int64_t kTilesPerBlock = 12;  // their accumulators: 18 KB, x from L2
 
 struct ManyPlan {
   ManyPlan(const Product& m, const RowTiles& tiles, int threads)
       : pairs((PanelCount(m.features) + kPair - 1) / kPair) {
     const std::int64_t slices = (m.cols + kMaxInner - 1) / kMaxInner;
     inner = ((m.cols + slices - 1) / slices + 15) / 16 * 16;
-    // A block of x stays in L2; enough blocks to keep every thread busy.
-    constexpr std::int64_t kL2Floats = 192 * 1024;
-    const std::int64_t most = std::clamp<std::int64_t>(kL2Floats / m.cols / kManyTileRows, 8, 80);
+    // Small blocks keep the accumulators near; enough of them to keep every thread busy.
     const std::int64_t busy = (4 * threads + pairs - 1) / pairs;
-    std::int64_t want = std::max((tiles.count + most - 1) / most, busy);
+    std::int64_t want =
+        std::max((tiles.count + kTilesPerBlock - 1) / kTilesPerBlock, busy);
     want = std::min(want, tiles.count);
     tiles_per_block = (tiles.count + want - 1) / want;
     blocks = (tiles.count + tiles_per_block - 1) / tiles_per_block;
@@ -205,8 +205,10 @@ void MultiplyMany(const Product& m, const RowTiles& tiles, Executor& executor) {
   const ManyPlan plan(m, tiles, executor.threads());
   executor.ParallelFor(plan.blocks * plan.pairs, 1, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t u = begin; u < end; ++u) {
-      const std::int64_t panel = u % plan.pairs * kPair;
-      const std::int64_t t0 = u / plan.pairs * plan.tiles_per_block;
+      // All blocks of rows for one pair of panels, then the next pair: weights come from memory
+      // once.
+      const std::int64_t panel = u / plan.blocks * kPair;
+      const std::int64_t t0 = u % plan.blocks * plan.tiles_per_block;
       GemmTileArgs g;
       g.panels = static_cast<int>(std::min<std::int64_t>(kPair, PanelCount(m.features) - panel));
       MultiplyBlock(m, tiles, plan.inner, t0, std::min(tiles.count, t0 + plan.tiles_per_block),
