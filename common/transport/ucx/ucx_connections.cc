@@ -102,7 +102,6 @@ void Core::FailPeer(const std::shared_ptr<UcxPeer>& peer, const absl::Status& wh
   peer->torn_down_ = true;
   const absl::Status status = peer->status();
   // The callers learn at once; the memory of what is in flight stays until UCX lets go of it.
-  const bool force = reported || !peer->in_flight_.empty() || Receiving(peer);
   for (SendOp* op : peer->in_flight_) Report(*op, status);
   while (!peer->queue_.empty()) {
     std::unique_ptr<SendOp> op = std::move(peer->queue_.front());
@@ -119,11 +118,11 @@ void Core::FailPeer(const std::shared_ptr<UcxPeer>& peer, const absl::Status& wh
   if (peer->endpoint_ == nullptr) return;
   peers_.erase(peer);
   counters_.peers.store(peers_.size(), std::memory_order_relaxed);
-  if (absl::IsUnavailable(status) && reported) {
-    dead_.emplace_back(NowNs() + kLingerNs, peer);
-  } else {
-    CloseEndpoint(peer, force);
-  }
+  const bool died = reported && absl::IsUnavailable(status);
+  const int64_t patience =
+      died ? kLingerNs
+           : reported ? 0 : absl::ToInt64Nanoseconds(options_.progress_deadline);
+  leaving_.push_back({peer, NowNs() + patience, /*drain=*/!reported});
 }
 
 bool Core::Receiving(const std::shared_ptr<UcxPeer>& peer) const {
@@ -158,9 +157,11 @@ void Core::CloseEndpoint(const std::shared_ptr<UcxPeer>& peer, bool force) {
 }
 
 void Core::ReapClosing(int64_t now_ns) {
-  std::erase_if(dead_, [&](const auto& entry) {
-    if (entry.first > now_ns) return false;
-    CloseEndpoint(entry.second, /*force=*/true);
+  std::erase_if(leaving_, [&](const Leaving& entry) {
+    const bool drained =
+        entry.drain && entry.peer->in_flight_.empty() && !Receiving(entry.peer);
+    if (!drained && entry.force_at_ns > now_ns) return false;
+    CloseEndpoint(entry.peer, /*force=*/!drained);
     return true;
   });
   std::erase_if(closing_, [](const auto& entry) {

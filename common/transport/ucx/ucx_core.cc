@@ -20,10 +20,11 @@ namespace baton::ucx {
 namespace {
 
 constexpr int64_t kMillisecond = 1'000'000;
-// How long closing connections may take to send what UCX still buffers when we stop.
+// When we stop: time for messages under way to end by themselves, then for closed connections to
+// send what UCX still buffers, and, since the start, for messages to end after that.
+constexpr int64_t kDrainNs = 1000 * kMillisecond;
 constexpr int64_t kFlushNs = 300 * kMillisecond;
-// How long messages of closed connections may take to end then.
-constexpr int64_t kQuarantineNs = 2000 * kMillisecond;
+constexpr int64_t kQuarantineNs = 2500 * kMillisecond;
 
 }  // namespace
 
@@ -145,7 +146,7 @@ void Core::Loop() {
     if (worked) busy_ns = now;
     if (now - busy_ns < spin_ns) continue;
     const bool idle =
-        peers_.empty() && receives_.empty() && closing_.empty() && dead_.empty();
+        peers_.empty() && receives_.empty() && closing_.empty() && leaving_.empty();
     Sleep(idle ? now + 1000 * kMillisecond : next_tick_ns);
   }
 }
@@ -293,12 +294,17 @@ void Core::TearDown() {
   for (const auto& peer : peers) FailPeer(peer, why, /*reported=*/false);
   const int64_t start = NowNs();
   const auto unfinished = [this] { return !sends_.empty() || !receives_.empty(); };
-  while ((!closing_.empty() && NowNs() - start < kFlushNs) ||
-         (unfinished() && NowNs() - start < kQuarantineNs)) {
-    if (ucp_worker_progress(worker_.get()) == 0) std::this_thread::yield();
-    RunDeferred();
-    ReapClosing(std::numeric_limits<int64_t>::max());
-  }
+  // Peers that work end what is under way; the rest is forced.
+  const auto run_until = [&](int64_t limit_ns, bool force, auto more) {
+    while (more() && NowNs() - start < limit_ns) {
+      if (ucp_worker_progress(worker_.get()) == 0) std::this_thread::yield();
+      RunDeferred();
+      ReapClosing(force ? std::numeric_limits<int64_t>::max() : NowNs());
+    }
+  };
+  run_until(kDrainNs, false, [&] { return unfinished() || !leaving_.empty(); });
+  run_until(kDrainNs + kFlushNs, true, [&] { return !leaving_.empty() || !closing_.empty(); });
+  run_until(kQuarantineNs, true, unfinished);
   if (unfinished()) {
     // A hung shared-memory peer. UCX asserts when a worker dies with such requests, so the worker
     // stays, and with it the memory it may touch; no more progress is made.

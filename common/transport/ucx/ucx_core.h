@@ -70,6 +70,13 @@ class Core : public std::enable_shared_from_this<Core> {
         connection_failures{0}, sends_in_flight{0}, sends_queued{0}, landings{0},
         landing_bytes{0}, peers{0};
   };
+  // A failed peer whose endpoint is still open. A healthy one is closed when what is under way has
+  // ended: 1.13 may crash in its TCP code when an endpoint is torn away from a peer that sends on.
+  struct Leaving {
+    std::shared_ptr<UcxPeer> peer;
+    int64_t force_at_ns;
+    bool drain;
+  };
   struct Backoff {
     int failures = 0;
     int64_t until_ns = 0;
@@ -154,7 +161,7 @@ class Core : public std::enable_shared_from_this<Core> {
   std::unordered_map<SendOp*, std::unique_ptr<SendOp>> sends_;
   std::unordered_map<RecvOp*, std::unique_ptr<RecvOp>> receives_;
   std::vector<std::pair<ucs_status_ptr_t, std::shared_ptr<UcxPeer>>> closing_;
-  std::vector<std::pair<int64_t, std::shared_ptr<UcxPeer>>> dead_;  // to be closed at that time
+  std::vector<Leaving> leaving_;
   std::deque<absl::AnyInvocable<void()>> deferred_;  // noted in callbacks, run between progress
 };
 
