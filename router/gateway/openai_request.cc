@@ -296,7 +296,10 @@ void ReadStream(JsonReader& in, OpenAiRequest* out) {
   }
   JsonReader inner(*options);
   out->include_usage = inner.Bool("include_usage").value_or(false);
-  if (inner.error()) in.Fail("stream_options.include_usage", inner.error()->message);
+  if (inner.error()) {
+    in.Fail("stream_options.include_usage", Cat("stream_options.include_usage: ",
+                                                inner.error()->message));
+  }
 }
 
 void ReadEcho(JsonReader& in, OpenAiRequest* out) {

@@ -174,8 +174,8 @@ void AssetCache::FetchFrom(std::shared_ptr<Fetch> fetch) {
 
 template <typename T>
 void AssetCache::Finish(const std::string& digest, absl::StatusOr<std::string> data) {
-  absl::StatusOr<std::shared_ptr<const T>> value = data.status();
-  if (data.ok()) value = ParseAsset<T>(digest, *data);
+  const auto value = data.ok() ? ParseAsset<T>(digest, *data)
+                               : absl::StatusOr<std::shared_ptr<const T>>(data.status());
   if (!value.ok()) BATON_LOG_EVERY_SEC(5, "asset {}: {}", digest, value.status());
   std::vector<Done<T>> waiters;
   {

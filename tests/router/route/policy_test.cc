@@ -1,0 +1,92 @@
+#include "router/route/policy.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "router/route/circuit_breaker.h"
+#include "router/route/retry_policy.h"
+
+namespace baton {
+namespace {
+
+using testing::ElementsAre;
+
+TEST(RoundRobinPolicyTest, EachInTurnAndGroupsApart) {
+  RoundRobinPolicy policy;
+  const std::vector<int64_t> loads = {9, 0, 5};
+  std::vector<size_t> picks;
+  for (int i = 0; i < 6; ++i) {
+    picks.push_back(policy.Pick("m", loads));
+    policy.Pick("other", loads);
+  }
+  EXPECT_THAT(picks, ElementsAre(0, 1, 2, 0, 1, 2));
+  EXPECT_THAT(policy.Order("p", loads), ElementsAre(0, 1, 2));
+  EXPECT_THAT(policy.Order("p", loads), ElementsAre(1, 2, 0));
+}
+
+TEST(LeastLoadedPolicyTest, NeverTheBusiestAndTiesAreSpread) {
+  LeastLoadedPolicy policy(1);
+  const std::vector<int64_t> loads = {50, 0, 3, 2};
+  for (int i = 0; i < 200; ++i) EXPECT_NE(policy.Pick("m", loads), 0u);
+  std::vector<int> counts(2);
+  for (int i = 0; i < 100; ++i) ++counts[policy.Pick("m", std::vector<int64_t>{7, 7})];
+  EXPECT_EQ(counts[0], 50);
+  EXPECT_EQ(counts[1], 50);
+  EXPECT_THAT(policy.Order("m", loads), ElementsAre(1, 3, 2, 0));
+}
+
+TEST(LeastLoadedPolicyTest, KeepsNodesEvenUnderOneByOneArrivals) {
+  LeastLoadedPolicy policy(3);
+  std::vector<int64_t> loads(4, 0);
+  for (int i = 0; i < 400; ++i) ++loads[policy.Pick("m", loads)];
+  EXPECT_LE(*std::max_element(loads.begin(), loads.end()) -
+                *std::min_element(loads.begin(), loads.end()),
+            5);
+}
+
+TEST(CircuitBreakerTest, RefusalsOfRequestsNeverOpenIt) {
+  using std::chrono::seconds;
+  CircuitBreaker breaker(2, seconds(5));
+  for (auto code : {absl::StatusCode::kInvalidArgument, absl::StatusCode::kResourceExhausted,
+                    absl::StatusCode::kNotFound, absl::StatusCode::kCancelled,
+                    absl::StatusCode::kDeadlineExceeded, absl::StatusCode::kFailedPrecondition}) {
+    for (int i = 0; i < 10; ++i) breaker.OnEnd(code, seconds(1));
+    EXPECT_TRUE(breaker.Allows(seconds(1)));
+  }
+  breaker.OnEnd(absl::StatusCode::kUnavailable, seconds(1));
+  breaker.OnEnd(absl::StatusCode::kOk, seconds(1));
+  breaker.OnEnd(absl::StatusCode::kUnavailable, seconds(1));
+  EXPECT_TRUE(breaker.Allows(seconds(1))) << "failures were not in a row";
+  breaker.OnEnd(absl::StatusCode::kUnavailable, seconds(1));
+  EXPECT_FALSE(breaker.Allows(seconds(2)));
+  EXPECT_TRUE(breaker.Allows(seconds(6))) << "half open";
+  breaker.OnStart(seconds(6));
+  EXPECT_FALSE(breaker.Allows(seconds(7))) << "one probe at a time";
+  breaker.OnEnd(absl::StatusCode::kOk, seconds(7));
+  EXPECT_TRUE(breaker.Allows(seconds(7)));
+}
+
+TEST(RetryPolicyTest, BudgetAndBackoff) {
+  RetryConfig config;
+  config.budget_reserve = 2;
+  config.budget_ratio = 0.5;
+  RetryPolicy policy(config, 1);
+  EXPECT_TRUE(policy.TryTake());
+  EXPECT_TRUE(policy.TryTake());
+  EXPECT_FALSE(policy.TryTake());
+  policy.OnRequest();
+  EXPECT_FALSE(policy.TryTake());
+  policy.OnRequest();
+  EXPECT_TRUE(policy.TryTake());
+  for (int attempt = 2; attempt < 70; ++attempt) {
+    const auto wait = policy.Backoff(attempt);
+    EXPECT_GE(wait, config.backoff / 2);
+    EXPECT_LE(wait, config.max_backoff);
+  }
+}
+
+}  // namespace
+}  // namespace baton
