@@ -51,7 +51,7 @@ int Main(int argc, char** argv) {
   if (!shutdown.ok()) return Fail(shutdown.status(), 1);
   InitLogging({config->log.level, config->log.format, NodeName(config->node.name), {}});
   if (absl::Status s = InitFaultsFromEnv(); !s.ok()) return Fail(s, 2);
-  BATON_LOG_INFO("effective configuration:\n{}", config::PrintEffective(section, *config));
+  LogLines("config: ", config::PrintEffective(section, *config));
   auto node = PrefillNode::Start(*config, MakeTransport(config->transport));
   if (!node.ok()) return Fail(node.status(), 1);
   if (!line.ports_file.empty()) {

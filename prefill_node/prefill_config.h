@@ -13,7 +13,7 @@ namespace baton {
 
 // handoff: what a producer promises its consumers.
 struct PrefillHandoffConfig {
-  std::chrono::milliseconds heartbeat{5'000};  // a sign of life on the stream
+  std::chrono::milliseconds heartbeat{1'000};  // a sign of life on the stream
   std::chrono::milliseconds lease{30'000};     // a transfer nobody reads is dropped after this
   std::int64_t frame_bytes = 4 << 20;          // payload of one frame
   int window = 8;                              // frames of one transfer in flight

@@ -59,7 +59,8 @@ grpc::ServerUnaryReactor* PrefillService::Link(grpc::CallbackServerContext* cont
   auto* reactor = context->DefaultReactor();
   auto model = producer_.CheckLink(*request);
   if (!model.ok()) {
-    BATON_LOG_WARN("refused link from \"{}\": {}", request->from().name(), model.status());
+    BATON_LOG_EVERY_SEC(5, "refused link from \"{}\": {}", request->from().name(),
+                        model.status());
     reactor->Finish(ToGrpcStatus(model.status()));
     return reactor;
   }

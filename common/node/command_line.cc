@@ -8,6 +8,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "common/base/logging.h"
 #include "common/base/version.h"
 
 namespace baton {
@@ -66,6 +67,14 @@ std::string AdvertisedAddress(const std::string& advertise, const std::string& b
   if (HasPort(host)) return host;
   if (absl::StrContains(host, ':') && host.front() != '[') host = absl::StrCat("[", host, "]");
   return absl::StrCat(host, ":", port);
+}
+
+void LogLines(std::string_view prefix, std::string_view text) {
+  while (!text.empty()) {
+    const size_t end = text.find('\n');
+    BATON_LOG_INFO("{}{}", prefix, text.substr(0, end));
+    text = end == std::string_view::npos ? std::string_view() : text.substr(end + 1);
+  }
 }
 
 std::string NodeName(const std::string& configured) {

@@ -19,13 +19,14 @@ void WorkerPool::Stop() {
   }
 }
 
-void WorkerPool::Post(std::function<void()> task) {
+bool WorkerPool::Post(std::function<void()> task) {
   {
     MutexLock lock(mu_);
-    if (stop_) return;
+    if (stop_) return false;
     tasks_.push_back(std::move(task));
   }
   changed_.NotifyOne();
+  return true;
 }
 
 void WorkerPool::Run() {
@@ -49,27 +50,33 @@ void Strand::Post(std::function<void()> task) {
     if (state_->scheduled) return;
     state_->scheduled = true;
   }
-  state_->pool->Post([state = state_] { RunOne(state); });
+  if (state_->pool->Post([state = state_] { RunOne(state); })) return;
+  std::deque<std::function<void()>> dropped;  // tasks may own the strand
+  MutexLock lock(state_->mu);
+  dropped.swap(state_->tasks);
 }
 
 void Strand::RunOne(const std::shared_ptr<State>& state) {
-  std::function<void()> task;
-  {
-    MutexLock lock(state->mu);
-    task = std::move(state->tasks.front());
-    state->tasks.pop_front();
-  }
-  task();
-  task = nullptr;  // what it captured goes before the next task may run
-  {
-    MutexLock lock(state->mu);
-    if (state->tasks.empty()) {
-      state->scheduled = false;
-      return;
+  for (;;) {
+    std::function<void()> task;
+    {
+      MutexLock lock(state->mu);
+      task = std::move(state->tasks.front());
+      state->tasks.pop_front();
     }
+    task();
+    task = nullptr;  // what it captured goes before the next task may run
+    {
+      MutexLock lock(state->mu);
+      if (state->tasks.empty()) {
+        state->scheduled = false;
+        return;
+      }
+    }
+    // One task at a time, so that strands share the pool fairly; what was posted before the pool
+    // stopped still runs.
+    if (state->pool->Post([state] { RunOne(state); })) return;
   }
-  // One task at a time, so that strands share the pool fairly.
-  state->pool->Post([state] { RunOne(state); });
 }
 
 }  // namespace baton

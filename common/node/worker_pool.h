@@ -27,7 +27,8 @@ class WorkerPool {
   WorkerPool(const WorkerPool&) = delete;
   WorkerPool& operator=(const WorkerPool&) = delete;
 
-  void Post(std::function<void()> task) EXCLUDES(mu_);
+  // False after Stop: the task is dropped.
+  bool Post(std::function<void()> task) EXCLUDES(mu_);
   // Runs what was posted, then joins. Not from a task. Idempotent.
   void Stop() EXCLUDES(mu_);
 

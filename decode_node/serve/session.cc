@@ -52,12 +52,6 @@ std::string Outcome(const absl::Status& status) {
 
 }  // namespace
 
-Space AutoSpace(const HostedModel& model) {
-  Space space = model.base_space;
-  space.weights_digest = model.weights_digest;
-  return space;
-}
-
 Space AcceptedSpace(const HostedModel& model) {
   Space space = model.base_space;
   if (model.adapter < 0 && model.base_model != model.name) space.weights_digest.clear();
@@ -102,8 +96,6 @@ std::string Session::WhyNoHandoff() const {
   return "";
 }
 
-// `auto` takes K/V of its own weights only; `raw` also that of the base this model was made from,
-// whose digest is known only if an adapter makes the difference.
 void Session::StartHandoff() {
   const EngineRequest& r = request_.request;
   HandoffPlan plan;
@@ -115,7 +107,7 @@ void Session::StartHandoff() {
   }
   plan.scope = request_.scope;
   plan.producers = request_.producers;
-  plan.wants = request_.strategy == Strategy::kAuto ? AutoSpace(model_) : AcceptedSpace(model_);
+  plan.wants = AcceptedSpace(model_);
   plan.page_layout = model_.page_layout;
   plan.deadline = deadline_;
   HandoffCallbacks callbacks;
@@ -150,6 +142,14 @@ void Session::OnResolved(const absl::StatusOr<Space>& space) {
       return;
     }
     SetFallback(std::string(space.status().message()));
+    Submit();
+    return;
+  }
+  if (request_.strategy == Strategy::kAuto && space->weights_digest != model_.weights_digest) {
+    if (auto h = handoff()) h->Cancel();
+    SetFallback(absl::StrCat("auto takes K/V of the model's own weights only: weights_digest ",
+                             model_.weights_digest, ", the producer has ",
+                             space->weights_digest));
     Submit();
     return;
   }
@@ -199,6 +199,7 @@ void Session::OnPublished(const HandoffResult& result) {
     if (ended_) return;
     handed_off_ = result;
     published_ = true;
+    published_at_ = SteadyClock::now();
     handle = handle_;
   }
   model_.engine->PublishPrefix(handle);
@@ -270,6 +271,8 @@ v1::DecodeEvent Session::MakeFinished(const FinishInfo& info) {
   t->set_strategy(raw ? "raw" : "oracle");
   t->set_fallback_reason(fallback_reason_);
   if (raw) {
+    // Stages that follow each other: the rows computed beside the transfer are not the suffix.
+    t->set_suffix_s(has_token_ ? Seconds(first_token_ - published_at_) : 0);
     t->set_prefill_s(handed_off_.prefill_s);
     t->set_transfer_s(handed_off_.transfer_s);
     t->set_import_s(handed_off_.import_s);

@@ -37,9 +37,8 @@ struct SessionEnv {
   HistogramFamily e2e;          // {model}
 };
 
-// What `auto` takes: K/V of the model's own weights. What `raw` takes: K/V of the weights below its
-// adapter; of any weights in the same layout if the config names another base and no adapter.
-Space AutoSpace(const HostedModel& model);
+// What a producer may send for the model: K/V of the weights below its adapter; of any weights in the
+// same layout if the config names another base and no adapter.
 Space AcceptedSpace(const HostedModel& model);
 
 class Session final : public RequestListener, public std::enable_shared_from_this<Session> {
@@ -101,6 +100,7 @@ class Session final : public RequestListener, public std::enable_shared_from_thi
   std::string fallback_reason_ GUARDED_BY(mu_);
   HandoffResult handed_off_ GUARDED_BY(mu_);
   bool published_ GUARDED_BY(mu_) = false;
+  std::chrono::steady_clock::time_point published_at_ GUARDED_BY(mu_);
 };
 
 }  // namespace baton

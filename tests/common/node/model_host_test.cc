@@ -1,0 +1,106 @@
+#include "common/node/model_host.h"
+
+#include <filesystem>
+
+#include "common/base/ids.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/support/test_data.h"
+#include "tests/support/tiny_model.h"
+
+namespace baton {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+class ModelHostTest : public ::testing::Test {
+ protected:
+  ModelHostTest() : dir_(std::filesystem::temp_directory_path() / ("baton_host_" + HexId(RandomId64()))) {
+    WriteTinyLlama(dir_ / "a", {.seed = 1});
+    WriteTinyLlama(dir_ / "b", {.seed = 2});
+    options_.memory.kv_cache = 8 << 20;
+  }
+  ~ModelHostTest() override { std::filesystem::remove_all(dir_); }
+
+  void Add(const std::string& name, const std::string& folder) {
+    ModelEntry e;
+    e.name = name;
+    e.path = (dir_ / folder).string();
+    options_.models.push_back(e);
+  }
+  absl::StatusOr<std::unique_ptr<ModelHost>> Load() { return ModelHost::Load(options_, metrics_); }
+
+  std::filesystem::path dir_;
+  ModelHostOptions options_;
+  MetricRegistry metrics_;
+};
+
+TEST_F(ModelHostTest, EntriesOfOnePathShareAnEngine) {
+  Add("one", "a");
+  Add("two", "a");
+  Add("three", "b");
+  auto host = Load();
+  ASSERT_TRUE(host.ok()) << host.status();
+  EXPECT_EQ((*host)->Find("one")->engine, (*host)->Find("two")->engine);
+  EXPECT_NE((*host)->Find("one")->engine, (*host)->Find("three")->engine);
+  EXPECT_EQ((*host)->Find("one")->weights_digest, (*host)->Find("two")->weights_digest);
+  EXPECT_NE((*host)->Find("one")->weights_digest, (*host)->Find("three")->weights_digest);
+  EXPECT_EQ((*host)->Find("none"), nullptr);
+  EXPECT_EQ((*host)->Find(""), nullptr);  // ambiguous
+  EXPECT_EQ((*host)->plan().lines.size(), 2u);
+  // All pages of the one pool, and not more bytes than were allowed.
+  const auto totals = (*host)->GetTotals();
+  const auto page = static_cast<std::int64_t>((*host)->Find("one")->page_layout.page_bytes());
+  EXPECT_LE(totals.pages_total * page, 8 << 20);
+  EXPECT_GT(totals.pages_total * page, 7 << 20);
+}
+
+TEST_F(ModelHostTest, AnotherWeightDtypeIsAnotherSpace) {
+  Add("full", "a");
+  Add("half", "a");
+  options_.models[1].weight_dtype = DType::kBF16;
+  auto host = Load();
+  ASSERT_TRUE(host.ok()) << host.status();
+  EXPECT_NE((*host)->Find("full")->native_space.Digest(),
+            (*host)->Find("half")->native_space.Digest());
+}
+
+TEST_F(ModelHostTest, ErrorsNameEntryAndField) {
+  Add("a", "a");
+  Add("gone", "gone");
+  EXPECT_THAT(std::string(Load().status().message()), AllOf(HasSubstr("models[1]"), HasSubstr("gone")));
+  options_.models[1].path = options_.models[0].path;
+  options_.models[1].max_context = 100000;
+  EXPECT_THAT(std::string(Load().status().message()),
+              AllOf(HasSubstr("max_context"), HasSubstr("100000"), HasSubstr("2048")));
+  options_.models[1].max_context = 0;
+  options_.models[1].chat_template = "/no/such/template";
+  EXPECT_THAT(std::string(Load().status().message()), HasSubstr("chat_template"));
+  options_.models.pop_back();
+  options_.memory.kv_cache = 64 << 10;
+  options_.models[0].kv_dtype = DType::kF32;
+  const auto small = Load();  // 64 KiB: 48 KiB a block of this model, it fits
+  EXPECT_TRUE(small.ok()) << small.status();
+}
+
+TEST_F(ModelHostTest, SmolLm2) {
+  const std::string path = SmolLm2GgufPath();
+  BATON_SKIP_WITHOUT(path);
+  ModelEntry e;
+  e.name = "smollm2";
+  e.path = path;
+  e.weight_dtype = DType::kBF16;
+  options_.models = {e};
+  options_.memory.kv_cache = 64 << 20;
+  auto host = Load();
+  ASSERT_TRUE(host.ok()) << host.status();
+  const HostedModel* m = (*host)->Find("");
+  ASSERT_NE(m, nullptr);
+  EXPECT_EQ(m->vocab, 49152);
+  EXPECT_FALSE(m->chat_template_digest.empty());
+  EXPECT_EQ(m->native_space.layout.layers, 30u);
+}
+
+}  // namespace
+}  // namespace baton

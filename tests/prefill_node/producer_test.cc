@@ -1,0 +1,185 @@
+// What a prefill node refuses, and what the frames it sends look like.
+#include "prefill_node/producer.h"
+
+#include <cstring>
+#include <filesystem>
+
+#include "common/base/ids.h"
+#include "common/node/space_proto.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "prefill_node/code_sender.h"
+#include "tests/support/tiny_model.h"
+
+namespace baton {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+class ProducerTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    dir_ = std::filesystem::temp_directory_path() / ("baton_producer_" + HexId(RandomId64()));
+    WriteTinyLlama(dir_);
+    ModelHostOptions options;
+    options.models.resize(1);
+    options.models[0].name = "base";
+    options.models[0].path = dir_.string();
+    options.models[0].max_context = 256;
+    options.memory.kv_cache = 8 << 20;
+    auto host = ModelHost::Load(options, metrics_);
+    ASSERT_TRUE(host.ok()) << host.status();
+    host_ = *std::move(host);
+    producer_ = std::make_unique<Producer>(*host_);
+  }
+  ~ProducerTest() override { std::filesystem::remove_all(dir_); }
+
+  const HostedModel& model() const { return *host_->Find("base"); }
+
+  v1::StartRequest Good(int tokens = 128) const {
+    v1::StartRequest r;
+    r.set_base_model("base");
+    for (int i = 0; i < tokens; ++i) r.add_token_ids(40 + i % 80);
+    r.set_first_token(4);
+    r.set_scope("tenant");
+    *r.mutable_wants() = ToProto(Producer::SpaceOf(model()));
+    r.set_strategy("raw");
+    r.set_transfer_id(9);
+    r.set_secret("0123456789abcdef");
+    return r;
+  }
+
+  void ExpectRefused(const v1::StartRequest& r, absl::StatusCode code,
+                     testing::Matcher<std::string> message) {
+    auto job = producer_->Check(r);
+    ASSERT_FALSE(job.ok());
+    EXPECT_EQ(job.status().code(), code) << job.status();
+    EXPECT_THAT(std::string(job.status().message()), message);
+  }
+
+  std::filesystem::path dir_;
+  MetricRegistry metrics_;
+  std::unique_ptr<ModelHost> host_;
+  std::unique_ptr<Producer> producer_;
+};
+
+TEST_F(ProducerTest, GoodRequestBecomesAJob) {
+  auto job = producer_->Check(Good());
+  ASSERT_TRUE(job.ok()) << job.status();
+  EXPECT_TRUE(job->request.prefill_only);
+  EXPECT_EQ(job->request.tokens.size(), 128u);
+  EXPECT_EQ(job->request.report_from, 0);  // a page holds the sinks and what follows them
+  EXPECT_EQ(job->request.cache.blocks.size(), 2u);
+  auto later = Good();
+  later.set_first_token(64);
+  EXPECT_EQ(producer_->Check(later)->request.report_from, 64);
+}
+
+TEST_F(ProducerTest, BadRequestsAreRefusedByName) {
+  constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
+  auto r = Good();
+  r.set_base_model("other");
+  ExpectRefused(r, absl::StatusCode::kNotFound, AllOf(HasSubstr("other"), HasSubstr("base")));
+  ExpectRefused(Good(257), kInvalid, AllOf(HasSubstr("257"), HasSubstr("256")));
+  r = Good();
+  r.clear_token_ids();
+  ExpectRefused(r, kInvalid, HasSubstr("token_ids"));
+  r = Good();
+  r.set_token_ids(7, 512);
+  ExpectRefused(r, kInvalid, AllOf(HasSubstr("token_ids[7]"), HasSubstr("512")));
+  r = Good();
+  r.set_first_token(128);
+  ExpectRefused(r, kInvalid, HasSubstr("first_token"));
+  r = Good();
+  r.set_secret("short");
+  ExpectRefused(r, kInvalid, HasSubstr("secret"));
+  r = Good();
+  r.set_transfer_id(0);
+  ExpectRefused(r, kInvalid, HasSubstr("transfer_id"));
+  r = Good();
+  r.set_strategy("scd");
+  ExpectRefused(r, kInvalid, HasSubstr("scd"));
+  r = Good();
+  r.add_block_hashes(std::string(32, '0'));
+  ExpectRefused(r, kInvalid, HasSubstr("block_hashes[0]"));
+}
+
+TEST_F(ProducerTest, SpacesThatDifferAreNamed) {
+  constexpr auto kPrecondition = absl::StatusCode::kFailedPrecondition;
+  Space space = Producer::SpaceOf(model());
+  const auto with = [&](auto change) {
+    Space s = space;
+    change(s);
+    auto r = Good();
+    *r.mutable_wants() = ToProto(s);
+    return r;
+  };
+  ExpectRefused(with([](Space& s) { s.weights_digest = "w"; }), kPrecondition,
+                HasSubstr("weights_digest"));
+  ExpectRefused(with([](Space& s) { s.tokenizer_digest = "t"; }), kPrecondition,
+                HasSubstr("tokenizer_digest"));
+  ExpectRefused(with([](Space& s) { s.layout.dtype = "bf16"; }), kPrecondition,
+                AllOf(HasSubstr("dtype"), HasSubstr("bf16"), HasSubstr("fp32")));
+  ExpectRefused(with([](Space& s) { s.layout.layers = 4; }), kPrecondition, HasSubstr("layers"));
+  ExpectRefused(with([](Space& s) { s.layout.kv_heads = 1; }), kPrecondition,
+                HasSubstr("kv_heads"));
+  ExpectRefused(with([](Space& s) { s.layout.head_dim = 32; }), kPrecondition,
+                HasSubstr("head_dim"));
+  ExpectRefused(with([](Space& s) { s.layout.page_rows = 32; }), kPrecondition,
+                HasSubstr("page_rows"));
+  ExpectRefused(with([](Space& s) { s.layout.rope = "theta=5"; }), kPrecondition,
+                HasSubstr("rope"));
+  EXPECT_TRUE(producer_->Check(with([](Space& s) { s.weights_digest.clear(); })).ok());
+}
+
+TEST_F(ProducerTest, LinkComparesProtocolAndSpace) {
+  v1::LinkRequest r;
+  *r.mutable_from() = MakeIdentity("d", 1, "decode");
+  *r.mutable_wants() = ToProto(Producer::SpaceOf(model()));
+  EXPECT_TRUE(producer_->CheckLink(r).ok());  // no name: the only model
+  r.mutable_from()->set_protocol(99);
+  EXPECT_THAT(std::string(producer_->CheckLink(r).status().message()),
+              AllOf(HasSubstr("protocol"), HasSubstr("99")));
+}
+
+TEST(PlanFrameTest, GathersKThenVOfEachHead) {
+  const KvPageLayout layout{16, DType::kF32};
+  auto pool = *PagePool::Create(layout, 6);
+  Reservation reservation = *pool->Reserve("test", 6);
+  KvReady ready;
+  ready.layer = 1;
+  ready.begin = 32;
+  ready.end = 80;
+  for (int head = 0; head < 2; ++head) {
+    ready.pages.emplace_back();
+    for (int page = 0; page < 3; ++page) {
+      ready.pages.back().push_back(reservation.Take());
+      std::byte* data = ready.pages.back().back().data();
+      std::memset(data + layout.k_offset(), 10 * head + page, layout.k_bytes());
+      std::memset(data + layout.v_offset(), 100 + 10 * head + page, layout.v_bytes());
+    }
+  }
+  const FramePlan plan = PlanFrame(ready, layout, 1, 2);
+  EXPECT_EQ(plan.header.layer, 1u);
+  EXPECT_EQ(plan.header.token_begin, 48u);
+  EXPECT_EQ(plan.header.token_end, 80u);
+  EXPECT_EQ(plan.header.payload_bytes, 2 * 2 * layout.payload_bytes());
+  std::string payload;
+  for (const auto& s : plan.payload) {
+    payload.append(reinterpret_cast<const char*>(s.data()), s.size());
+  }
+  EXPECT_TRUE(VerifyPayload(plan.header, payload).ok());
+  ASSERT_EQ(plan.chunks.size(), 4u);
+  const int expected[4][2] = {{1, 2}, {101, 102}, {11, 12}, {111, 112}};
+  for (int c = 0; c < 4; ++c) {
+    const FrameChunk& chunk = plan.chunks[c];
+    EXPECT_EQ(chunk.kv_head, static_cast<std::uint32_t>(c / 2));
+    EXPECT_EQ(chunk.component, c % 2 == 0 ? ChunkComponent::kKey : ChunkComponent::kValue);
+    EXPECT_EQ(payload[chunk.offset], expected[c][0]);
+    EXPECT_EQ(payload[chunk.offset + chunk.length - 1], expected[c][1]);
+  }
+}
+
+}  // namespace
+}  // namespace baton
