@@ -25,10 +25,8 @@
 
 namespace baton {
 
-inline constexpr char kChatMl[] =
-    "{% for message in messages %}{{'<|im_start|>' + message['role'] + '\n' + message['content'] "
-    "+ '<|im_end|>' + '\n'}}{% endfor %}{% if add_generation_prompt %}"
-    "{{ '<|im_start|>assistant\\n' }}{% endif %}";
+// A node whose configuration names its template sends the name as the asset.
+inline constexpr char kChatMl[] = "chatml";
 
 inline std::string LettersFrom(int64_t first, int64_t end) {
   std::string text;
