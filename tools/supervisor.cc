@@ -13,6 +13,7 @@
 #include <string_view>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/strings.h"
 #include "common/base/status_macros.h"
 
 namespace baton::tools {
@@ -29,7 +30,7 @@ void CopyLines(int fd, std::string name) {
   size_t capacity = 0;
   ssize_t n;
   while ((n = getline(&line, &capacity, in)) > 0) {
-    const std::string out = absl::StrCat("[", name, "] ", std::string_view(line, static_cast<size_t>(n)));
+    const std::string out = Cat("[", name, "] ", std::string_view(line, static_cast<size_t>(n)));
     // One write per line, so that children's lines never mix.
     if (write(2, out.data(), out.size()) < 0) break;
   }

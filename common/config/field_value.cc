@@ -63,7 +63,9 @@ absl::StatusOr<std::string> Expand(const FieldSpec& field, std::string_view text
 absl::StatusOr<FieldValue> ParseScalar(const FieldSpec& field, const YamlNode& node,
                                        const EnvLookup& env) {
   const std::string& text = node.scalar;
-  const bool textual = field.type == FieldType::kString || field.type == FieldType::kEnum;
+  // Durations and sizes are texts with a unit: "3s" in quotes says the same.
+  const bool textual = field.type == FieldType::kString || field.type == FieldType::kEnum ||
+                       field.type == FieldType::kDuration || field.type == FieldType::kBytes;
   if (field.optional && !node.quoted && text == "auto") return FieldValue();
   if (node.quoted && !textual) {
     return absl::InvalidArgumentError(fmt::format(

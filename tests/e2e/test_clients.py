@@ -182,7 +182,7 @@ def scenario_bad_files():
         refuse("decode", broken("truncated", truncate), "model.safetensors")
         refuse("decode", broken("shape", edit_config(intermediate_size=96)), "shape", "96")
         refuse("decode", broken("arch", edit_config(architectures=["GPT2LMHeadModel"], model_type="gpt2")), "gpt2")
-        refuse("decode", broken("numbers", edit_config(num_hidden_layers=-3)), "num_hidden_layers")
+        refuse("decode", broken("numbers", edit_config(num_hidden_layers=-3)), "layers is -3")
         gguf = c.dir / "bad.gguf"
         gguf.write_bytes(b"GGUF" + b"\xff" * 200)
         refuse("decode", {"models": [tiny_entry(gguf)]}, "bad.gguf")

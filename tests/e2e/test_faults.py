@@ -40,7 +40,7 @@ def scenario_producer_dies_mid_transfer():
     with Cluster() as c:
         path = write_tiny_model(c.dir / "model", seed=5)
         prompt = prompt_of(1000, 1)
-        p = c.prefill([tiny_entry(path)], env={"BATON_FAULTS": "producer.after_layer=kill:0.2"}).start()
+        p = c.prefill([tiny_entry(path)], env={"BATON_FAULTS": "producer.after_layer=kill"}).start()
         d = c.decode([tiny_entry(path)], handoff=FAST, **NO_CACHE).start()
         r = c.router([d], [p]).start()
         client = Client(r)
