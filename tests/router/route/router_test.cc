@@ -80,6 +80,7 @@ class TestRouter {
   Outcome Generate(const v1::GenerateRequest& request,
                    absl::Duration timeout = absl::Seconds(20)) {
     grpc::ClientContext context;
+    context.set_wait_for_ready(true);  // a loaded machine connects slowly
     context.set_deadline(absl::ToChronoTime(absl::Now() + timeout));
     auto reader = stub->Generate(&context, request);
     Outcome out;
@@ -133,8 +134,9 @@ TEST(RouterTest, StreamsAndNamesEverythingToTheDecodeNode) {
   request.set_text(std::string(200, '.'));
   request.set_want_timing(true);
   ASSERT_TRUE(Eventually([&] {  // the prefill nodes may answer a little later
-    s.Generate(request);
-    return decode.Requests().back().prefill_nodes_size() == 2;
+    EXPECT_TRUE(s.Generate(request).status.ok());
+    const std::vector<v1::DecodeRequest> sent = decode.Requests();
+    return !sent.empty() && sent.back().prefill_nodes_size() == 2;
   }));
   const Outcome out = s.Generate(request);
   ASSERT_TRUE(out.status.ok()) << out.status.error_message();
