@@ -30,7 +30,8 @@ std::shared_ptr<Transport> MakeTransport(const TransportConfig& config) {
   options.max_landing_bytes = static_cast<uint64_t>(config.max_landing_bytes);
   auto transport = UcxTransport::Create(options);
   if (transport.ok()) return std::move(*transport);
-  BATON_LOG_WARN("no UCX transport, every prefix is computed here: {}", transport.status().message());
+  BATON_LOG_WARN("no UCX transport, every prefix is computed here: {}",
+                 transport.status().message());
   return nullptr;
 }
 

@@ -46,7 +46,8 @@ FramePlan PlanFrame(const KvReady& ready, const KvPageLayout& layout, std::size_
   const std::int64_t base = ready.begin / kPageRows * kPageRows;  // row 0 of the first page
   header.kind = FrameKind::kRawKv;
   header.layer = static_cast<std::uint32_t>(ready.layer);
-  header.token_begin = static_cast<std::uint32_t>(base + static_cast<std::int64_t>(first_page) * kPageRows);
+  header.token_begin =
+      static_cast<std::uint32_t>(base + static_cast<std::int64_t>(first_page) * kPageRows);
   header.token_end = static_cast<std::uint32_t>(std::min<std::int64_t>(
       ready.end, base + static_cast<std::int64_t>(first_page + pages) * kPageRows));
   header.payload_bytes = offset;
@@ -121,8 +122,7 @@ absl::Status CodeSender::EncodeFrames(const KvReady& ready) {
   const std::size_t step =
       std::max<std::size_t>(1, static_cast<std::size_t>(params_.frame_bytes) / step_bytes);
   for (std::size_t first = 0; first < total; first += step) {
-    FramePlan plan =
-        PlanFrame(ready, params_.page_layout, first, std::min(step, total - first));
+    FramePlan plan = PlanFrame(ready, params_.page_layout, first, std::min(step, total - first));
     plan.header.transfer_id = params_.transfer_id;
     plan.header.generation = params_.generation;
     {

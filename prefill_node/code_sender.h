@@ -38,8 +38,8 @@ struct TransferParams {
 
 struct TransferSummary {
   double prefill_s = 0;
-  double send_s = 0;               // first frame submitted to last completion
-  std::uint64_t bytes = 0;         // payload
+  double send_s = 0;        // first frame submitted to last completion
+  std::uint64_t bytes = 0;  // payload
   std::uint32_t frames = 0;
   std::uint32_t computed_tokens = 0;
   std::string lane;
@@ -104,7 +104,7 @@ class CodeSender final : public RequestListener, public std::enable_shared_from_
   bool engine_done_ GUARDED_BY(mu_) = false;
   bool ended_ GUARDED_BY(mu_) = false;
   bool pumping_ GUARDED_BY(mu_) = false;
-  int encoding_ GUARDED_BY(mu_) = 0;   // reports on the way to a worker or in it
+  int encoding_ GUARDED_BY(mu_) = 0;  // reports on the way to a worker or in it
   int in_flight_ GUARDED_BY(mu_) = 0;
   std::uint32_t next_sequence_ GUARDED_BY(mu_) = 0;
   std::deque<Frame> waiting_ GUARDED_BY(mu_);

@@ -66,8 +66,8 @@ Space Producer::SpaceOf(const HostedModel& model) {
 absl::StatusOr<const HostedModel*> Producer::FindModel(const std::string& name) const {
   const HostedModel* model = host_.Find(name);
   if (model != nullptr) return model;
-  return absl::NotFoundError(absl::StrCat("base_model: this producer has no \"", name,
-                                          "\"; it has ", host_.ModelNames()));
+  return absl::NotFoundError(
+      absl::StrCat("base_model: this producer has no \"", name, "\"; it has ", host_.ModelNames()));
 }
 
 absl::StatusOr<const HostedModel*> Producer::CheckLink(const v1::LinkRequest& request) const {

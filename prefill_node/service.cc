@@ -35,8 +35,8 @@ std::string Outcome(const absl::Status& status) {
 
 }  // namespace
 
-PrefillService::PrefillService(PrefillServiceOptions options, ModelHost& host,
-                               Transport* transport, std::shared_ptr<WorkerPool> workers, MetricRegistry& metrics)
+PrefillService::PrefillService(PrefillServiceOptions options, ModelHost& host, Transport* transport,
+                               std::shared_ptr<WorkerPool> workers, MetricRegistry& metrics)
     : options_(std::move(options)),
       host_(host),
       transport_(transport),
@@ -44,11 +44,10 @@ PrefillService::PrefillService(PrefillServiceOptions options, ModelHost& host,
       producer_(host),
       transfers_total_(metrics.AddCounterFamily("baton_prefill_transfers_total",
                                                 "Transfers ended, by outcome.", {"outcome"})),
-      bytes_total_(metrics.AddCounterFamily("baton_handoff_bytes_total",
-                                            "Payload of hand-offs.", {"strategy", "lane"})),
-      seconds_(metrics.AddHistogramFamily("baton_handoff_seconds",
-                                          "First frame of a transfer to its last.",
-                                          {"strategy", "lane"})),
+      bytes_total_(metrics.AddCounterFamily("baton_handoff_bytes_total", "Payload of hand-offs.",
+                                            {"strategy", "lane"})),
+      seconds_(metrics.AddHistogramFamily(
+          "baton_handoff_seconds", "First frame of a transfer to its last.", {"strategy", "lane"})),
       live_gauge_(metrics.AddGaugeCallback("baton_prefill_transfers_live",
                                            "Transfers that have not ended.",
                                            [this] { return double(live_transfers()); })) {}
@@ -59,8 +58,7 @@ grpc::ServerUnaryReactor* PrefillService::Link(grpc::CallbackServerContext* cont
   auto* reactor = context->DefaultReactor();
   auto model = producer_.CheckLink(*request);
   if (!model.ok()) {
-    BATON_LOG_EVERY_SEC(5, "refused link from \"{}\": {}", request->from().name(),
-                        model.status());
+    BATON_LOG_EVERY_SEC(5, "refused link from \"{}\": {}", request->from().name(), model.status());
     reactor->Finish(ToGrpcStatus(model.status()));
     return reactor;
   }
@@ -126,8 +124,8 @@ absl::Status PrefillService::StartTransfer(const v1::StartRequest& request,
   callbacks.on_end = [this, key, writer](const absl::Status& s, const TransferSummary& summary) {
     OnEnd(key, writer, s, summary);
   };
-  auto sender = std::make_shared<CodeSender>(std::move(params), *job.model->engine,
-                                             std::move(peer), workers_, std::move(callbacks));
+  auto sender = std::make_shared<CodeSender>(std::move(params), *job.model->engine, std::move(peer),
+                                             workers_, std::move(callbacks));
   {
     const auto now = SteadyClock::now();
     MutexLock lock(mu_);

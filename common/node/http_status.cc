@@ -64,11 +64,10 @@ class Connection : public std::enable_shared_from_this<Connection> {
     response_.prepare_payload();
     if (head) response_.body().clear();
     stream_.expires_after(kSilence);
-    http::async_write(stream_, response_,
-                      [self = shared_from_this()](beast::error_code, size_t) {
-                        beast::error_code ignored;
-                        self->stream_.socket().shutdown(Tcp::socket::shutdown_send, ignored);
-                      });
+    http::async_write(stream_, response_, [self = shared_from_this()](beast::error_code, size_t) {
+      beast::error_code ignored;
+      self->stream_.socket().shutdown(Tcp::socket::shutdown_send, ignored);
+    });
   }
 
   void Fill(http::status status, std::string body) {

@@ -12,8 +12,8 @@ namespace baton {
 
 struct HttpStatusOptions {
   std::string bind = "127.0.0.1";
-  int port = 0;                         // 0: any free one, see port()
-  std::function<bool()> ready;          // /readyz answers 503 while false; empty: always ready
+  int port = 0;                 // 0: any free one, see port()
+  std::function<bool()> ready;  // /readyz answers 503 while false; empty: always ready
 };
 
 // One thread of its own. /health says 200 as long as the process serves HTTP at all. Connections

@@ -25,8 +25,8 @@ namespace {
 constexpr std::size_t kMaxTemplateBytes = 1 << 20;
 
 absl::Status InEntry(size_t i, const ModelEntry& entry, const absl::Status& status) {
-  return absl::Status(status.code(), absl::StrCat("models[", i, "] (", entry.name,
-                                                  "): ", status.message()));
+  return absl::Status(status.code(),
+                      absl::StrCat("models[", i, "] (", entry.name, "): ", status.message()));
 }
 
 absl::StatusOr<std::shared_ptr<const Tokenizer>> LoadTokenizer(const ModelSource& source) {
@@ -87,9 +87,7 @@ struct Group {  // one set of weights, one engine
   std::vector<size_t> entries;
   std::unique_ptr<Engine> engine;
 
-  KvPageLayout PageLayout() const {
-    return {static_cast<int>(model->config().head_dim), kv_dtype};
-  }
+  KvPageLayout PageLayout() const { return {static_cast<int>(model->config().head_dim), kv_dtype}; }
   // Pages that 16 tokens take.
   std::int64_t PagesPerRowGroup() const {
     return model->config().layers * model->config().kv_heads;
@@ -187,16 +185,17 @@ class ModelHost::Impl {
     }
     const auto limit = static_cast<std::int32_t>(group->model->config().max_context);
     if (entry.max_context > limit) {
-      return absl::InvalidArgumentError(absl::StrCat("max_context: ", entry.max_context,
-                                                     " is above the model's own ", limit));
+      return absl::InvalidArgumentError(
+          absl::StrCat("max_context: ", entry.max_context, " is above the model's own ", limit));
     }
     m.max_context = entry.max_context > 0 ? entry.max_context : limit;
     group->max_context = std::max(group->max_context, m.max_context);
     const KvLayout layout = MakeKvLayout(group->model->config(), entry.kv_dtype);
     m.native_space = {SpaceKind::kNativeKv, m.weights_digest, m.tokenizer->digest(), layout, "",
                       Fidelity::Exact()};
-    m.base_space = {SpaceKind::kBaseKv, group->model->served_digest(), m.tokenizer->digest(),
-                    layout, "", Fidelity::Exact()};
+    m.base_space = {
+        SpaceKind::kBaseKv, group->model->served_digest(), m.tokenizer->digest(), layout, "",
+        Fidelity::Exact()};
     group->entries.push_back(i);
     return absl::OkStatus();
   }
@@ -211,8 +210,8 @@ class ModelHost::Impl {
       it = group.adapter_index.emplace(dir, index).first;
     }
     m.adapter = it->second;
-    m.weights_digest = ContentDigest(absl::StrCat(group.model->served_digest(), "+lora:",
-                                                  group.adapters->digest(m.adapter)));
+    m.weights_digest = ContentDigest(
+        absl::StrCat(group.model->served_digest(), "+lora:", group.adapters->digest(m.adapter)));
     return absl::OkStatus();
   }
 
@@ -245,7 +244,8 @@ class ModelHost::Impl {
       const KvPageLayout layout{key.first, static_cast<DType>(key.second)};
       const auto pages =
           static_cast<std::int64_t>(bytes * (w / total) / static_cast<double>(layout.page_bytes()));
-      BATON_ASSIGN_OR_RETURN(pools_[key], PagePool::Create(layout, std::max<std::int64_t>(1, pages)));
+      BATON_ASSIGN_OR_RETURN(pools_[key],
+                             PagePool::Create(layout, std::max<std::int64_t>(1, pages)));
       plan_.kv_bytes += pages * static_cast<std::int64_t>(layout.page_bytes());
     }
     for (const auto& g : groups_) BATON_RETURN_IF_ERROR(CheckPool(*g));
@@ -273,8 +273,8 @@ class ModelHost::Impl {
     }
     plan_.lines.push_back(fmt::format(
         "{}: weights {:.1f} MiB as {}, KV cache for {} tokens as {} ({:.1f} KiB a token)", g.name,
-        static_cast<double>(g.model->weight_bytes()) / (1 << 20), DTypeName(g.model->weight_dtype()),
-        tokens, DTypeName(g.kv_dtype),
+        static_cast<double>(g.model->weight_bytes()) / (1 << 20),
+        DTypeName(g.model->weight_dtype()), tokens, DTypeName(g.kv_dtype),
         static_cast<double>(block_bytes) / kBlockTokens / 1024));
     return absl::OkStatus();
   }

@@ -32,17 +32,17 @@ struct ModelHostOptions {
 
 struct HostedModel {
   std::string name;
-  std::string base_model;      // what producers call the base
+  std::string base_model;  // what producers call the base
   Engine* engine = nullptr;
   int adapter = -1;
   std::shared_ptr<const Tokenizer> tokenizer;
   std::vector<std::int32_t> eos_token_ids;
   std::int32_t max_context = 0;
-  std::int32_t vocab = 0;      // ids below are valid
-  std::string weights_digest;  // as served, adapter included
-  Space native_space;          // fidelity exact
-  Space base_space;            // BASE_KV of the weights as served
-  std::string chat_template;   // text, or the override's name; empty: none
+  std::int32_t vocab = 0;            // ids below are valid
+  std::string weights_digest;        // as served, adapter included
+  Space native_space;                // fidelity exact
+  Space base_space;                  // BASE_KV of the weights as served
+  std::string chat_template;         // text, or the override's name; empty: none
   std::string chat_template_digest;  // empty: none
   KvPageLayout page_layout;
 

@@ -17,7 +17,7 @@ struct TransportConfig {
   std::vector<std::string> tls;          // UCX_TLS; empty: shared memory and TCP
   std::vector<std::string> net_devices;  // UCX_NET_DEVICES; empty: all
   std::chrono::milliseconds progress_deadline{5'000};
-  int window = 8;                        // messages in flight per peer
+  int window = 8;  // messages in flight per peer
   std::int64_t max_landing_bytes = std::int64_t{2} << 30;
 };
 config::Section<TransportConfig> TransportSection();
@@ -39,7 +39,7 @@ config::Section<MemoryConfig> MemorySection();
 // One of models: a name that requests use, and what serves it.
 struct ModelEntry {
   std::string name;
-  std::string path;           // a .gguf file or a Hugging Face folder
+  std::string path;  // a .gguf file or a Hugging Face folder
   DType weight_dtype = DType::kF32;
   std::string adapter;        // PEFT folder; empty: none
   std::string base_model;     // what a producer calls the base; empty: `name`

@@ -22,19 +22,25 @@ KvLayout MakeKvLayout(const ModelConfig& config, DType kv_dtype) {
   layout.block_tokens = kBlockTokens;
   // The frequencies themselves: GGUF and HF spell the same scaling differently.
   const std::vector<float> freqs = RopeInverseFrequencies(config);
-  layout.rope = absl::StrFormat(
-      "theta=%.17g,inv_freq=%s", config.rope.theta,
-      ContentDigest(std::string_view(reinterpret_cast<const char*>(freqs.data()),
-                                     freqs.size() * sizeof(float))));
+  layout.rope =
+      absl::StrFormat("theta=%.17g,inv_freq=%s", config.rope.theta,
+                      ContentDigest(std::string_view(reinterpret_cast<const char*>(freqs.data()),
+                                                     freqs.size() * sizeof(float))));
   return layout;
 }
 
 v1::Space ToProto(const Space& space) {
   v1::Space p;
   switch (space.kind) {
-    case SpaceKind::kBaseKv: p.set_kind(v1::Space::BASE_KV); break;
-    case SpaceKind::kCode: p.set_kind(v1::Space::CODE); break;
-    case SpaceKind::kNativeKv: p.set_kind(v1::Space::NATIVE_KV); break;
+    case SpaceKind::kBaseKv:
+      p.set_kind(v1::Space::BASE_KV);
+      break;
+    case SpaceKind::kCode:
+      p.set_kind(v1::Space::CODE);
+      break;
+    case SpaceKind::kNativeKv:
+      p.set_kind(v1::Space::NATIVE_KV);
+      break;
   }
   p.set_digest(space.Digest());
   p.set_weights_digest(space.weights_digest);
@@ -54,11 +60,15 @@ v1::Space ToProto(const Space& space) {
 absl::StatusOr<Space> FromProto(const v1::Space& proto) {
   Space space;
   switch (proto.kind()) {
-    case v1::Space::BASE_KV: space.kind = SpaceKind::kBaseKv; break;
-    case v1::Space::NATIVE_KV: space.kind = SpaceKind::kNativeKv; break;
+    case v1::Space::BASE_KV:
+      space.kind = SpaceKind::kBaseKv;
+      break;
+    case v1::Space::NATIVE_KV:
+      space.kind = SpaceKind::kNativeKv;
+      break;
     default:
-      return absl::InvalidArgumentError(absl::StrCat("space.kind: ", proto.kind(),
-                                                     " is not one this version knows"));
+      return absl::InvalidArgumentError(
+          absl::StrCat("space.kind: ", proto.kind(), " is not one this version knows"));
   }
   space.weights_digest = proto.weights_digest();
   space.tokenizer_digest = proto.tokenizer_digest();
@@ -69,9 +79,8 @@ absl::StatusOr<Space> FromProto(const v1::Space& proto) {
     BATON_ASSIGN_OR_RETURN(space.fidelity, Fidelity::Parse(proto.fidelity()));
   }
   if (!proto.digest().empty() && proto.digest() != space.Digest()) {
-    return absl::InvalidArgumentError(absl::StrCat("space.digest: ", proto.digest(),
-                                                   " is not the digest of its fields, ",
-                                                   space.Digest()));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "space.digest: ", proto.digest(), " is not the digest of its fields, ", space.Digest()));
   }
   return space;
 }
@@ -98,8 +107,7 @@ absl::Status CheckProtocol(const v1::NodeIdentity& peer) {
   if (peer.protocol() == kProtocolVersion) return absl::OkStatus();
   return absl::FailedPreconditionError(
       absl::StrCat("hand-off protocol differs: node \"", peer.name(), "\" (version ",
-                   peer.version(), ") speaks ", peer.protocol(), ", this node ",
-                   kProtocolVersion));
+                   peer.version(), ") speaks ", peer.protocol(), ", this node ", kProtocolVersion));
 }
 
 }  // namespace baton

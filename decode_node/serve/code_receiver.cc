@@ -41,8 +41,8 @@ class FrameLanding final : public Landing, public std::enable_shared_from_this<F
 
   void OnComplete(absl::Status status) override {
     if (!status.ok()) {
-      Lose("receive_failed", absl::Status(status.code(), absl::StrCat("receiving a frame: ",
-                                                                     status.message())));
+      Lose("receive_failed",
+           absl::Status(status.code(), absl::StrCat("receiving a frame: ", status.message())));
       return;
     }
     shared_->workers->Post([self = shared_from_this()] { self->Import(); });
@@ -107,8 +107,7 @@ bool IncomingTransfer::Claim(std::uint32_t sequence) {
   return claimed_.insert(sequence).second;
 }
 
-absl::Status IncomingTransfer::CheckHead(const FrameHead& head,
-                                         std::uint64_t payload_bytes) const {
+absl::Status IncomingTransfer::CheckHead(const FrameHead& head, std::uint64_t payload_bytes) const {
   const FrameHeader& h = head.header;
   std::int32_t first_row, end, layers;
   std::uint32_t kv_heads;
@@ -127,8 +126,8 @@ absl::Status IncomingTransfer::CheckHead(const FrameHead& head,
     return absl::InvalidArgumentError("token range");
   }
   const std::uint64_t part = PagesOf(h) * spec_.page_layout.k_bytes();
-  if (head.chunks.size() != 2 * std::size_t{kv_heads} ||
-      payload_bytes != h.payload_bytes || h.payload_bytes != 2 * kv_heads * part) {
+  if (head.chunks.size() != 2 * std::size_t{kv_heads} || payload_bytes != h.payload_bytes ||
+      h.payload_bytes != 2 * kv_heads * part) {
     return absl::InvalidArgumentError("lengths");
   }
   for (std::uint32_t i = 0; i < head.chunks.size(); ++i) {
@@ -208,8 +207,7 @@ CodeReceiver::CodeReceiver(std::shared_ptr<WorkerPool> workers, MetricRegistry& 
   shared_->workers = std::move(workers);
   shared_->dropped = metrics.AddCounterFamily("baton_handoff_frames_dropped_total",
                                               "Frames refused or lost, by reason.", {"reason"});
-  live_gauge_ = metrics.AddGaugeCallback("baton_handoff_transfers_live",
-                                         "Hand-offs under way.",
+  live_gauge_ = metrics.AddGaugeCallback("baton_handoff_transfers_live", "Hand-offs under way.",
                                          [this] { return double(live_transfers()); });
   buffered_gauge_ = metrics.AddGaugeCallback(
       "baton_handoff_landing_bytes", "Bytes of frames that arrive or wait for import.",

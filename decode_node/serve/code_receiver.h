@@ -5,9 +5,9 @@
 //   receiver.Close(transfer);    // afterwards nothing writes into the landing
 //
 // A frame is looked up by transfer id before a byte lands, then checked: generation, MAC, layer,
-// range, chunk table, length, duplicate. Its payload lands in a buffer of its own, which lives until
-// the transport's fence, so that a late writer can never touch a page. A worker checks the hash and
-// copies the rows. What fails a check is dropped and counted by reason.
+// range, chunk table, length, duplicate. Its payload lands in a buffer of its own, which lives
+// until the transport's fence, so that a late writer can never touch a page. A worker checks the
+// hash and copies the rows. What fails a check is dropped and counted by reason.
 //
 // Thread-safe. Callbacks run on workers or the transport's thread, without locks.
 #pragma once
@@ -40,15 +40,15 @@ struct IncomingSpec {
 };
 
 struct IncomingCallbacks {
-  std::function<void()> on_rows;                  // a frame's rows are in; maybe the last ones
-  std::function<void(absl::Status)> on_error;     // a frame of this transfer is lost
+  std::function<void()> on_rows;               // a frame's rows are in; maybe the last ones
+  std::function<void(absl::Status)> on_error;  // a frame of this transfer is lost
 };
 
 struct IncomingProgress {
-  bool complete = false;        // every row of every layer is in
-  std::uint32_t frames = 0;     // imported
+  bool complete = false;     // every row of every layer is in
+  std::uint32_t frames = 0;  // imported
   std::uint64_t bytes = 0;
-  double import_s = 0;          // checking and copying, summed
+  double import_s = 0;                               // checking and copying, summed
   std::chrono::steady_clock::time_point last_frame;  // arrival of the latest frame's header
 };
 

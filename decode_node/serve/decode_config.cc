@@ -7,8 +7,9 @@ config::Section<DecodeHandoffConfig> HandoffSection() {
   config::Section<DecodeHandoffConfig> s("Getting K/V of shared prefixes from prefill nodes.");
   s.Enum("strategy", &DecodeHandoffConfig::strategy,
          {{"auto", Strategy::kAuto}, {"oracle", Strategy::kOracle}, {"raw", Strategy::kRaw}})
-      .Help("For requests that name none. auto: raw where the producer's weights are the model's "
-            "own and the prefix is long enough, else oracle (computed here).");
+      .Help(
+          "For requests that name none. auto: raw where the producer's weights are the model's "
+          "own and the prefix is long enough, else oracle (computed here).");
   s.Int("min_prefix_tokens", &DecodeHandoffConfig::min_prefix_tokens)
       .Range(0, 1 << 20)
       .Help("auto: shorter prefixes are computed here.");
@@ -20,8 +21,9 @@ config::Section<DecodeHandoffConfig> HandoffSection() {
       .Help("Longest wait for a producer's first answer.");
   s.Duration("progress_timeout", &DecodeHandoffConfig::progress_timeout)
       .Range(std::chrono::milliseconds(50), std::chrono::minutes(10))
-      .Help("A producer that sends neither a frame nor a sign of life for this long is given up; "
-            "longer than its handoff.heartbeat.");
+      .Help(
+          "A producer that sends neither a frame nor a sign of life for this long is given up; "
+          "longer than its handoff.heartbeat.");
   s.Enum("on_failure", &DecodeHandoffConfig::on_failure,
          {{"recompute", OnFailure::kRecompute}, {"fail", OnFailure::kFail}})
       .Help("When no producer delivers: compute the prefix here, or fail the request.");

@@ -21,11 +21,11 @@ enum class OnFailure { kRecompute, kFail };
 
 // handoff: how prefixes come from prefill nodes.
 struct DecodeHandoffConfig {
-  Strategy strategy = Strategy::kAuto;  // for requests that name none
-  int min_prefix_tokens = 128;          // auto: shorter prefixes are computed here
-  std::chrono::milliseconds timeout{60'000};           // of one hand-off, all producers together
-  std::chrono::milliseconds link_timeout{1'000};       // of the first contact with a producer
-  std::chrono::milliseconds progress_timeout{5'000};   // no frame and no sign of life
+  Strategy strategy = Strategy::kAuto;                // for requests that name none
+  int min_prefix_tokens = 128;                        // auto: shorter prefixes are computed here
+  std::chrono::milliseconds timeout{60'000};          // of one hand-off, all producers together
+  std::chrono::milliseconds link_timeout{1'000};      // of the first contact with a producer
+  std::chrono::milliseconds progress_timeout{5'000};  // no frame and no sign of life
   OnFailure on_failure = OnFailure::kRecompute;
 };
 

@@ -44,14 +44,13 @@ class DecodeNode::Impl {
     BATON_ASSIGN_OR_RETURN(const ThreadBudget threads,
                            ThreadBudget::FromConfig(config_.threads.engine.value_or(0),
                                                     config_.threads.worker.value_or(0)));
-    BATON_ASSIGN_OR_RETURN(host_,
-                           ModelHost::Load({config_.models, config_.memory, config_.engine,
-                                            threads.engine},
-                                           metrics_));
+    BATON_ASSIGN_OR_RETURN(
+        host_, ModelHost::Load({config_.models, config_.memory, config_.engine, threads.engine},
+                               metrics_));
     for (const std::string& line : host_->plan().lines) BATON_LOG_INFO("memory plan: {}", line);
     workers_ = std::make_shared<WorkerPool>(threads.worker);
-    receiver_ = std::make_unique<CodeReceiver>(workers_, metrics_,
-                                               config_.transport.max_landing_bytes);
+    receiver_ =
+        std::make_unique<CodeReceiver>(workers_, metrics_, config_.transport.max_landing_bytes);
     service_ = std::make_unique<DecodeService>(
         DecodeServiceOptions{NodeName(config_.node.name), incarnation_, config_.handoff,
                              config_.engine.max_waiting},
@@ -139,19 +138,19 @@ class DecodeNode::Impl {
       rpc.tls = ServerTls{config_.rpc.tls.cert, config_.rpc.tls.key, config_.rpc.tls.ca};
     }
     BATON_ASSIGN_OR_RETURN(server_, RpcServer::Start(rpc, {service_.get()}));
-    BATON_ASSIGN_OR_RETURN(
-        http_, HttpStatus::Start({config_.http.bind, config_.http.port,
-                                  [this] { return !service_->draining(); }},
-                                 metrics_));
+    BATON_ASSIGN_OR_RETURN(http_, HttpStatus::Start({config_.http.bind, config_.http.port,
+                                                     [this] { return !service_->draining(); }},
+                                                    metrics_));
     ticker_ = std::make_unique<Ticker>(kTick, [this] { service_->Tick(); });
     server_->SetServing(kServiceName, true);
     server_->SetServing("", true);
-    BATON_LOG_INFO("decode node \"{}\": gRPC on {} (peers use {}), http on {}:{}, largest message "
-                   "{} bytes, transport {}",
-                   NodeName(config_.node.name), server_->address(),
-                   AdvertisedAddress(config_.rpc.advertise, config_.rpc.bind, server_->port()),
-                   config_.http.bind, http_->port(), config_.rpc.max_message_bytes,
-                   transport_ ? transport_->version() : "none");
+    BATON_LOG_INFO(
+        "decode node \"{}\": gRPC on {} (peers use {}), http on {}:{}, largest message "
+        "{} bytes, transport {}",
+        NodeName(config_.node.name), server_->address(),
+        AdvertisedAddress(config_.rpc.advertise, config_.rpc.bind, server_->port()),
+        config_.http.bind, http_->port(), config_.rpc.max_message_bytes,
+        transport_ ? transport_->version() : "none");
     return absl::OkStatus();
   }
 };

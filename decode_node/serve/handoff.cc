@@ -23,14 +23,21 @@ double Seconds(std::chrono::steady_clock::duration d) {
 // A bounded set of label values.
 std::string FailureReason(const absl::Status& status) {
   switch (status.code()) {
-    case absl::StatusCode::kDeadlineExceeded: return "timeout";
-    case absl::StatusCode::kUnavailable: return "unavailable";
-    case absl::StatusCode::kFailedPrecondition: return "space_mismatch";
-    case absl::StatusCode::kDataLoss: return "bad_bytes";
-    case absl::StatusCode::kResourceExhausted: return "overload";
+    case absl::StatusCode::kDeadlineExceeded:
+      return "timeout";
+    case absl::StatusCode::kUnavailable:
+      return "unavailable";
+    case absl::StatusCode::kFailedPrecondition:
+      return "space_mismatch";
+    case absl::StatusCode::kDataLoss:
+      return "bad_bytes";
+    case absl::StatusCode::kResourceExhausted:
+      return "overload";
     case absl::StatusCode::kInvalidArgument:
-    case absl::StatusCode::kNotFound: return "refused";
-    default: return "other";
+    case absl::StatusCode::kNotFound:
+      return "refused";
+    default:
+      return "other";
   }
 }
 
@@ -168,7 +175,8 @@ void Handoff::OpenCall() {
   incoming_ = env_->receiver.Register(std::move(spec), std::move(frames));
 
   auto context = std::make_unique<grpc::ClientContext>();
-  SetDeadline(*context, std::min(plan_.deadline, absl::Now() + absl::FromChrono(env_->config.timeout)));
+  SetDeadline(*context,
+              std::min(plan_.deadline, absl::Now() + absl::FromChrono(env_->config.timeout)));
   SetRequestId(*context, plan_.request_id);
   ClientStreamCallbacks<v1::StartEvent> callbacks;
   callbacks.on_message = [self = shared_from_this(), generation = generation_](v1::StartEvent& e) {
@@ -181,11 +189,12 @@ void Handoff::OpenCall() {
       if (h.state_ == State::kReceiving && h.generation_ == generation) h.OnCallDone(status);
     });
   };
-  call_ = Call::Start(std::move(context), MakeStart(secret),
-                      [stub = link_->stub](auto* c, auto* request, auto* reactor) {
-                        stub->async()->Start(c, request, reactor);
-                      },
-                      std::move(callbacks));
+  call_ = Call::Start(
+      std::move(context), MakeStart(secret),
+      [stub = link_->stub](auto* c, auto* request, auto* reactor) {
+        stub->async()->Start(c, request, reactor);
+      },
+      std::move(callbacks));
 }
 
 void Handoff::OnEvent(const v1::StartEvent& event) {
@@ -214,9 +223,9 @@ void Handoff::PublishIfComplete() {
   const IncomingProgress progress = incoming_->progress();
   if (progress.frames > done_->frames() ||
       (progress.frames == done_->frames() && !progress.complete)) {
-    FailAttempt(absl::DataLossError(
-        absl::StrCat("the producer sent ", done_->frames(), " frames, ", progress.frames,
-                     " came in, the prefix is ", progress.complete ? "complete" : "incomplete")));
+    FailAttempt(absl::DataLossError(absl::StrCat("the producer sent ", done_->frames(), " frames, ",
+                                                 progress.frames, " came in, the prefix is ",
+                                                 progress.complete ? "complete" : "incomplete")));
     return;
   }
   if (progress.frames < done_->frames()) return;
@@ -239,8 +248,8 @@ void Handoff::PublishIfComplete() {
 }
 
 void Handoff::FailAttempt(const absl::Status& status) {
-  last_error_ = absl::Status(
-      status.code(), absl::StrCat("producer ", link_->address, ": ", status.message()));
+  last_error_ = absl::Status(status.code(),
+                             absl::StrCat("producer ", link_->address, ": ", status.message()));
   env_->failures.With({kRaw, FailureReason(status)}).Increment();
   BATON_LOG_EVERY_SEC(5, "hand-off of request {} failed: {}", plan_.request_id,
                       last_error_.message());
@@ -285,9 +294,8 @@ void Handoff::CheckClocks() {
   const auto now = SteadyClock::now();
   const auto sign = std::max(last_sign_, incoming_->progress().last_frame);
   if (now - sign >= env_->config.progress_timeout) {
-    FailAttempt(absl::DeadlineExceededError(
-        absl::StrCat("no frame and no sign of life for ", env_->config.progress_timeout.count(),
-                     " ms")));
+    FailAttempt(absl::DeadlineExceededError(absl::StrCat(
+        "no frame and no sign of life for ", env_->config.progress_timeout.count(), " ms")));
   } else if (now - begin_ >= env_->config.timeout) {
     FailAttempt(absl::DeadlineExceededError(
         absl::StrCat("not complete within ", env_->config.timeout.count(), " ms")));

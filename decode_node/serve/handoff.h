@@ -41,9 +41,9 @@ struct HandoffEnv {
   DecodeHandoffConfig config;
   std::uint64_t incarnation = 0;
   std::string transport_address;
-  HistogramFamily seconds;        // {strategy, lane}
-  CounterFamily bytes;            // {strategy, lane}
-  CounterFamily failures;         // {strategy, reason}
+  HistogramFamily seconds;  // {strategy, lane}
+  CounterFamily bytes;      // {strategy, lane}
+  CounterFamily failures;   // {strategy, reason}
 };
 
 struct HandoffPlan {
@@ -52,17 +52,17 @@ struct HandoffPlan {
   std::vector<std::int32_t> tokens;       // the shareable prefix
   std::vector<std::string> block_hashes;  // hex
   std::string scope;
-  std::vector<std::string> producers;     // gRPC addresses in order of preference
+  std::vector<std::string> producers;  // gRPC addresses in order of preference
   Space wants;
   KvPageLayout page_layout;
   absl::Time deadline = absl::InfiniteFuture();
 };
 
 struct HandoffResult {
-  std::string producer;     // its name
+  std::string producer;  // its name
   std::string lane;
-  double prefill_s = 0;     // the producer's forward
-  double transfer_s = 0;    // begin to last row, minus the forward
+  double prefill_s = 0;   // the producer's forward
+  double transfer_s = 0;  // begin to last row, minus the forward
   double import_s = 0;
   std::uint64_t bytes = 0;
 };
@@ -124,9 +124,9 @@ class Handoff : public std::enable_shared_from_this<Handoff> {
   // Strand only.
   HandoffCallbacks callbacks_;
   State state_ = State::kIdle;
-  std::size_t producer_ = 0;      // index into plan_.producers
+  std::size_t producer_ = 0;  // index into plan_.producers
   std::shared_ptr<const ProducerLink> link_;
-  std::optional<Space> space_;    // of the first producer; later ones must send the same
+  std::optional<Space> space_;  // of the first producer; later ones must send the same
   absl::Status last_error_;
   std::uint64_t transfer_id_ = 0;
   std::uint32_t generation_ = 0;

@@ -25,7 +25,7 @@ struct Entry {
   std::shared_ptr<const ProducerLink> link;
   bool linking = false;
   std::vector<ProducerLinks::Done> waiting;
-  absl::Status failure;                   // valid until retry_at
+  absl::Status failure;  // valid until retry_at
   SteadyClock::time_point retry_at;
   std::chrono::milliseconds backoff{0};
 };
@@ -77,13 +77,12 @@ struct ProducerLinks::State : std::enable_shared_from_this<State> {
     call->request.set_transport_address(options.transport_address);
     call->request.set_transport_version(options.transport_version);
     SetDeadline(call->context, absl::Now() + absl::FromChrono(options.timeout));
-    (*stub)->async()->Link(
-        &call->context, &call->request, &call->response,
-        [self = shared_from_this(), call, key, address, base_model, wants,
-         stub = *stub](grpc::Status status) {
-          self->Finish(key, self->Accept(*call, address, base_model, wants, stub,
-                                         FromGrpcStatus(status)));
-        });
+    (*stub)->async()->Link(&call->context, &call->request, &call->response,
+                           [self = shared_from_this(), call, key, address, base_model, wants,
+                            stub = *stub](grpc::Status status) {
+                             self->Finish(key, self->Accept(*call, address, base_model, wants, stub,
+                                                            FromGrpcStatus(status)));
+                           });
   }
 
   Result Accept(const LinkCall& call, const std::string& address, const std::string& base_model,

@@ -27,7 +27,7 @@ struct ProducerLink {
   std::string base_model;
   std::shared_ptr<v1::Prefill::Stub> stub;
   v1::NodeIdentity node;
-  Space space;                    // what it sends
+  Space space;  // what it sends
   std::string transport_version;
 };
 

@@ -89,8 +89,8 @@ absl::StatusOr<Strategy> CheckStrategy(const std::string& text, Strategy fallbac
 
 }  // namespace
 
-absl::StatusOr<CheckedRequest> CheckRequest(const v1::DecodeRequest& request,
-                                            const ModelHost& host, Strategy default_strategy) {
+absl::StatusOr<CheckedRequest> CheckRequest(const v1::DecodeRequest& request, const ModelHost& host,
+                                            Strategy default_strategy) {
   CheckedRequest out;
   out.model = host.Find(request.model());
   if (out.model == nullptr) {
@@ -111,9 +111,9 @@ absl::StatusOr<CheckedRequest> CheckRequest(const v1::DecodeRequest& request,
   BATON_ASSIGN_OR_RETURN(r.stop, CheckStop(request.stop(), m.vocab, prompt, m.max_context));
   if (static_cast<std::int64_t>(r.resume_tokens.size()) >= r.stop.max_tokens &&
       !r.resume_tokens.empty()) {
-    return Bad("resume_token_ids", absl::StrCat(r.resume_tokens.size(),
-                                                " tokens leave nothing of max_tokens ",
-                                                r.stop.max_tokens));
+    return Bad("resume_token_ids",
+               absl::StrCat(r.resume_tokens.size(), " tokens leave nothing of max_tokens ",
+                            r.stop.max_tokens));
   }
   BATON_ASSIGN_OR_RETURN(out.strategy, CheckStrategy(request.strategy(), default_strategy));
   if (request.prefill_nodes_size() > kMaxProducers) {

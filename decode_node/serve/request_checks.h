@@ -15,16 +15,16 @@ namespace baton {
 
 struct CheckedRequest {
   const HostedModel* model = nullptr;
-  EngineRequest request;               // cache keys for the exact space only, no hand-off yet
+  EngineRequest request;  // cache keys for the exact space only, no hand-off yet
   Strategy strategy = Strategy::kAuto;
-  std::int32_t prefix_tokens = 0;      // shareable, a multiple of 64
+  std::int32_t prefix_tokens = 0;  // shareable, a multiple of 64
   std::string scope;
   std::vector<std::string> producers;  // gRPC addresses in order of preference
 };
 
 // NOT_FOUND: unknown model. INVALID_ARGUMENT: names field, value and limit; a prompt that does not
 // fit gives context, prompt and requested tokens.
-absl::StatusOr<CheckedRequest> CheckRequest(const v1::DecodeRequest& request,
-                                            const ModelHost& host, Strategy default_strategy);
+absl::StatusOr<CheckedRequest> CheckRequest(const v1::DecodeRequest& request, const ModelHost& host,
+                                            Strategy default_strategy);
 
 }  // namespace baton

@@ -47,8 +47,7 @@ grpc::ServerWriteReactor<v1::DecodeEvent>* DecodeService::Generate(
     key = next_key_++;
   }
   auto session = std::make_shared<Session>(
-      env_, *std::move(checked), writer, request->want_timing(), DeadlineOf(*context),
-      [this, key] {
+      env_, *std::move(checked), writer, request->want_timing(), DeadlineOf(*context), [this, key] {
         std::shared_ptr<Session> ended;  // goes outside the lock
         MutexLock lock(mu_);
         if (auto it = sessions_.find(key); it != sessions_.end()) {

@@ -16,10 +16,13 @@ double Seconds(SteadyClock::duration d) { return std::chrono::duration<double>(d
 
 v1::FinishReason ToProto(FinishReason reason) {
   switch (reason) {
-    case FinishReason::kStop: return v1::STOP;
-    case FinishReason::kLength: return v1::LENGTH;
+    case FinishReason::kStop:
+      return v1::STOP;
+    case FinishReason::kLength:
+      return v1::LENGTH;
     case FinishReason::kCancelled:
-    case FinishReason::kError: return v1::CANCELLED;
+    case FinishReason::kError:
+      return v1::CANCELLED;
   }
   return v1::FINISH_REASON_UNSPECIFIED;
 }
@@ -120,8 +123,8 @@ void Session::StartHandoff() {
   callbacks.on_abandoned = [self = shared_from_this()](const absl::Status& why) {
     self->OnAbandoned(why);
   };
-  auto handoff = Handoff::Create(env_->handoff, std::move(plan), Strand(env_->workers),
-                                 std::move(callbacks));
+  auto handoff =
+      Handoff::Create(env_->handoff, std::move(plan), Strand(env_->workers), std::move(callbacks));
   {
     MutexLock lock(mu_);
     handoff_ = handoff;
@@ -148,8 +151,7 @@ void Session::OnResolved(const absl::StatusOr<Space>& space) {
   if (request_.strategy == Strategy::kAuto && space->weights_digest != model_.weights_digest) {
     if (auto h = handoff()) h->Cancel();
     SetFallback(absl::StrCat("auto takes K/V of the model's own weights only: weights_digest ",
-                             model_.weights_digest, ", the producer has ",
-                             space->weights_digest));
+                             model_.weights_digest, ", the producer has ", space->weights_digest));
     Submit();
     return;
   }
@@ -214,14 +216,12 @@ void Session::OnAbandoned(const absl::Status& why) {
     handle = handle_;
   }
   if (env_->config.on_failure == OnFailure::kFail) {
-    const auto failed =
-        absl::UnavailableError(absl::StrCat("hand-off failed: ", why.message()));
+    const auto failed = absl::UnavailableError(absl::StrCat("hand-off failed: ", why.message()));
     model_.engine->Abort(handle, failed);
     End(failed);
     return;
   }
-  BATON_LOG_EVERY_SEC(5, "computing the prefix of request {} here: {}",
-                      request_id_, why.message());
+  BATON_LOG_EVERY_SEC(5, "computing the prefix of request {} here: {}", request_id_, why.message());
   model_.engine->AbandonPrefix(handle);
 }
 
@@ -290,7 +290,7 @@ void Session::OnFinished(const FinishInfo& info) {
     return;
   }
   if (request_.prefix_tokens > 0) {
-    const char* where = info.transferred_tokens > 0 ? "remote"
+    const char* where = info.transferred_tokens > 0                     ? "remote"
                         : info.computed_tokens < request_.prefix_tokens ? "cache"
                                                                         : "local";
     env_->prefixes.With({where}).Increment();

@@ -37,8 +37,8 @@ struct SessionEnv {
   HistogramFamily e2e;          // {model}
 };
 
-// What a producer may send for the model: K/V of the weights below its adapter; of any weights in the
-// same layout if the config names another base and no adapter.
+// What a producer may send for the model: K/V of the weights below its adapter; of any weights in
+// the same layout if the config names another base and no adapter.
 Space AcceptedSpace(const HostedModel& model);
 
 class Session final : public RequestListener, public std::enable_shared_from_this<Session> {

@@ -16,7 +16,8 @@ using testing::HasSubstr;
 
 class ModelHostTest : public ::testing::Test {
  protected:
-  ModelHostTest() : dir_(std::filesystem::temp_directory_path() / ("baton_host_" + HexId(RandomId64()))) {
+  ModelHostTest()
+      : dir_(std::filesystem::temp_directory_path() / ("baton_host_" + HexId(RandomId64()))) {
     WriteTinyLlama(dir_ / "a", {.seed = 1});
     WriteTinyLlama(dir_ / "b", {.seed = 2});
     options_.memory.kv_cache = 8 << 20;
@@ -69,7 +70,8 @@ TEST_F(ModelHostTest, AnotherWeightDtypeIsAnotherSpace) {
 TEST_F(ModelHostTest, ErrorsNameEntryAndField) {
   Add("a", "a");
   Add("gone", "gone");
-  EXPECT_THAT(std::string(Load().status().message()), AllOf(HasSubstr("models[1]"), HasSubstr("gone")));
+  EXPECT_THAT(std::string(Load().status().message()),
+              AllOf(HasSubstr("models[1]"), HasSubstr("gone")));
   options_.models[1].path = options_.models[0].path;
   options_.models[1].max_context = 100000;
   EXPECT_THAT(std::string(Load().status().message()),

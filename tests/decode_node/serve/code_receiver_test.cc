@@ -84,7 +84,8 @@ class CodeReceiverTest : public ::testing::Test {
           for (int i = 0; i < kPageRows * kLayout.head_dim; ++i) {
             const int row = value ? i / kLayout.head_dim : i % kPageRows;  // K is transposed
             const int dim = value ? i % kLayout.head_dim : i / kPageRows;
-            data.push_back(Value(layer, static_cast<int>(head), value, page * kPageRows + row, dim));
+            data.push_back(
+                Value(layer, static_cast<int>(head), value, page * kPageRows + row, dim));
           }
         }
       }
@@ -183,10 +184,10 @@ TEST_F(CodeReceiverTest, WhatDoesNotBelongIsDroppedByReason) {
   secret_ = *MakeFrameSecret("fedcba9876543210");
   refused(Frame(0, 0, 0, 32), "unauthenticated");
   secret_ = own;
-  EXPECT_FALSE(Deliver(Frame(0, kLayers, 0, 32)).ok());   // no such layer
-  EXPECT_FALSE(Deliver(Frame(0, 0, 48, 80)).ok());        // beyond the end
+  EXPECT_FALSE(Deliver(Frame(0, kLayers, 0, 32)).ok());  // no such layer
+  EXPECT_FALSE(Deliver(Frame(0, 0, 48, 80)).ok());       // beyond the end
   Message shorter = good;
-  shorter.payload.resize(shorter.payload.size() - 4);     // another length than announced
+  shorter.payload.resize(shorter.payload.size() - 4);  // another length than announced
   EXPECT_FALSE(Deliver(shorter).ok());
   EXPECT_EQ(receiver_.Dropped("mismatch"), 3);
 

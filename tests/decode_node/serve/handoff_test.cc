@@ -131,9 +131,9 @@ TEST_F(NodePair, ProducerThatFailsAfterTheLinkGivesWayToTheNext) {
   const std::string two = StartPrefill("two", {Entry("m", "a")});
   StartDecode({Entry("m", "a")});
   const auto prompt = Prompt(600, 9);
-  for (const char* point : {"producer.before_accept", "producer.before_send",
-                            "producer.after_layer", "decode.before_start", "decode.on_frame",
-                            "decode.before_publish"}) {
+  for (const char* point :
+       {"producer.before_accept", "producer.before_send", "producer.after_layer",
+        "decode.before_start", "decode.on_frame", "decode.before_publish"}) {
     decode_->host().ClearPrefixCaches();
     ScopedFault fault(point, FailOnce());
     auto request = Request("m", prompt, "raw", {one, two});
@@ -179,9 +179,8 @@ TEST_F(NodePair, BadFramesAreDroppedAndTheAnswerIsRight) {
 
 TEST_F(NodePair, HungProducerIsGivenUp) {
   const std::string producer = StartPrefill("prefill", {Entry("m", "a")});
-  StartDecode({Entry("m", "a")}, [](DecodeConfig& c) {
-    c.handoff.progress_timeout = std::chrono::milliseconds(300);
-  });
+  StartDecode({Entry("m", "a")},
+              [](DecodeConfig& c) { c.handoff.progress_timeout = std::chrono::milliseconds(300); });
   // Heartbeats come at 200 ms, so only a producer that is silent altogether is given up.
   ASSERT_TRUE(Ask(Request("m", Prompt(300, 30), "raw", {producer})).status.ok());
   network_->Pause("decode");  // frames stay away, the stream lives until the transport gives up
@@ -195,8 +194,7 @@ TEST_F(NodePair, HungProducerIsGivenUp) {
 }
 
 TEST_F(NodePair, OnFailureFailSaysWhy) {
-  StartDecode({Entry("m", "a")},
-              [](DecodeConfig& c) { c.handoff.on_failure = OnFailure::kFail; });
+  StartDecode({Entry("m", "a")}, [](DecodeConfig& c) { c.handoff.on_failure = OnFailure::kFail; });
   const Answer got = Ask(Request("m", Prompt(300, 10), "raw", {"127.0.0.1:1"}));
   EXPECT_EQ(got.status.code(), absl::StatusCode::kUnavailable) << got.status;
   EXPECT_THAT(std::string(got.status.message()), testing::HasSubstr("127.0.0.1:1"));

@@ -149,15 +149,15 @@ TEST_F(DecodeServiceTest, PortInUseIsOneClearError) {
   config.rpc.port = decode_->grpc_port();
   auto node = DecodeNode::Start(config, nullptr);
   ASSERT_FALSE(node.ok());
-  EXPECT_THAT(std::string(node.status().message()),
-              HasSubstr(absl::StrCat(decode_->grpc_port())));
+  EXPECT_THAT(std::string(node.status().message()), HasSubstr(absl::StrCat(decode_->grpc_port())));
 }
 
 TEST_F(DecodeServiceTest, MissingModelNamesTheEntry) {
   auto config = Common<DecodeConfig>("bad", {Entry("m", "nowhere")});
   auto node = DecodeNode::Start(config, nullptr);
   ASSERT_FALSE(node.ok());
-  EXPECT_THAT(std::string(node.status().message()), AllOf(HasSubstr("models[0]"), HasSubstr("nowhere")));
+  EXPECT_THAT(std::string(node.status().message()),
+              AllOf(HasSubstr("models[0]"), HasSubstr("nowhere")));
 }
 
 }  // namespace
