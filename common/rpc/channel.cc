@@ -3,12 +3,17 @@
 #include <grpcpp/create_channel.h>
 #include <grpcpp/support/channel_arguments.h>
 
+#include <algorithm>
+
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 
 namespace baton {
 namespace {
+
+// gRPC gives one connection attempt as long as its smallest back-off; a busy peer needs this much.
+constexpr absl::Duration kConnectTime = absl::Seconds(1);
 
 absl::Status CheckAddress(const std::string& address) {
   const size_t colon = address.rfind(':');
@@ -41,7 +46,8 @@ absl::StatusOr<std::shared_ptr<grpc::Channel>> MakeChannel(const std::string& ad
     args.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
   }
   args.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, Milliseconds(options.backoff_initial));
-  args.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, Milliseconds(options.backoff_initial));
+  args.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS,
+              Milliseconds(std::max(options.backoff_initial, kConnectTime)));
   args.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, Milliseconds(options.backoff_max));
   // Nodes are reached directly; a proxy from the environment would break hand-offs.
   args.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);

@@ -94,8 +94,11 @@ def start_in_order(order, where, namespaces):
         client.wait_ready()
         want = client.generate(PROMPT, strategy="oracle")
 
+        attempts = itertools.count(66)
+
         def handed_off():
-            got = client.generate(PROMPT + [65], strategy="raw", max_tokens=4)
+            # Another first token each time: nothing of it is in the decode node's cache.
+            got = client.generate([next(attempts)] + PROMPT, strategy="raw", max_tokens=4)
             return got if got.finished.usage.transferred_tokens > 0 else None
         got = wait_for(handed_off, 30, f"a hand-off after starting in the order {order}")
         check(got.finished.timing.lane.startswith("tcp") or "tcp" in got.finished.timing.lane,

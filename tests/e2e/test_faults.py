@@ -133,104 +133,114 @@ def scenario_half_open_producer():
         wait_all_free([d])
 
 
-def chaos(models, rounds, prompt_tokens, max_tokens, clients=4, kill_every=8, real=False):
-    """Random aborts by clients and random kills of nodes while requests run."""
-    with Cluster() as c:
-        p1 = c.prefill(models, name="p1", **NO_CACHE).start()
-        d1 = c.decode(models, name="d1", handoff=FAST, **NO_CACHE).start()
-        d2 = c.decode(models, name="d2", handoff=FAST, **NO_CACHE).start() if not real else None
-        decodes = [d for d in (d1, d2) if d]
-        for n in (p1, *decodes):
-            n.pin_ports()
-        r = c.router(decodes, [p1]).start()
-        client = Client(r)
-        client.wait_ready()
-        reference = {}
-        for n in prompt_tokens:
-            reference[n] = list(client.generate(prompt_of(n, n), strategy="oracle", max_tokens=max_tokens).ids)
-        rng = random.Random(11)
-        counts = {"answered": 0, "aborted": 0, "refused": 0, "kills": 0}
-        lock = threading.Lock()
-        todo = iter(range(rounds))
-        problems = []
+class Storm:
+    """Clients that abort at random moments, and nodes that are killed, until `events` have happened."""
 
-        def worker(seed):
-            wrng = random.Random(seed)
-            while True:
-                with lock:
-                    if next(todo, None) is None:
-                        return
-                n = wrng.choice(prompt_tokens)
-                abort_after = wrng.uniform(0, 0.4 if not real else 2.0) if wrng.random() < 0.6 else None
-                call = client.stub.Generate(client.request(prompt_of(n, n), strategy=wrng.choice(["raw", "auto", "oracle"]),
-                                                           max_tokens=max_tokens), timeout=90)
-                timer = None
-                if abort_after is not None:
-                    timer = threading.Timer(abort_after, call.cancel)
-                    timer.start()
-                ids, finished = [], False
-                try:
-                    for event in call:
-                        if event.HasField("finished"):
-                            finished = True
-                        else:
-                            ids.extend(event.delta.token_ids)
-                    with lock:
-                        counts["answered"] += 1
-                        if not finished:
-                            problems.append("a stream ended OK without Finished")
-                        if ids != reference[n]:
-                            problems.append(f"prompt of {n}: {ids} instead of {reference[n]}")
-                except grpc.RpcError as e:
-                    with lock:
-                        if abort_after is not None and e.code() == grpc.StatusCode.CANCELLED:
-                            counts["aborted"] += 1
-                        elif e.code() in CLEAR and e.details():
-                            counts["refused"] += 1
-                        else:
-                            problems.append(f"unclear error {e.code()} '{e.details()}'")
-                        if ids != reference[n][:len(ids)]:
-                            problems.append(f"prompt of {n}: partial {ids} is no start of {reference[n]}")
-                        if e.code() == grpc.StatusCode.DEADLINE_EXCEEDED:
-                            problems.append("a request hung until its deadline")
-                finally:
-                    if timer:
-                        timer.cancel()
+    def __init__(self, client, reference, events, max_tokens, longest_wait):
+        self.client, self.reference, self.events = client, reference, events
+        self.max_tokens, self.longest_wait = max_tokens, longest_wait
+        self.counts = {"answered": 0, "aborted": 0, "refused": 0, "killed": 0}
+        self.problems = []
+        self.lock = threading.Lock()
 
-        workers = [threading.Thread(target=worker, args=(s,)) for s in range(clients)]
+    def over(self):
+        return self.counts["aborted"] + self.counts["killed"] >= self.events
+
+    def judge(self, n, ids, error, finished, wanted_abort):
+        """One request ended: was it an answer or a clear error?"""
+        with self.lock:
+            if ids != self.reference[n][:len(ids)]:
+                self.problems.append(f"prompt of {n}: {ids} is no start of {self.reference[n]}")
+            if error is None:
+                self.counts["answered"] += 1
+                if not finished or len(ids) != len(self.reference[n]):
+                    self.problems.append(f"prompt of {n}: ended OK after {len(ids)} tokens")
+            elif wanted_abort and error.code() == grpc.StatusCode.CANCELLED:
+                self.counts["aborted"] += 1
+            elif error.code() == grpc.StatusCode.DEADLINE_EXCEEDED:
+                self.problems.append("a request hung until its deadline")
+            elif error.code() in CLEAR and error.details():
+                self.counts["refused"] += 1
+            else:
+                self.problems.append(f"unclear error {error.code()} '{error.details()}'")
+
+    def work(self, seed):
+        rng = random.Random(seed)
+        while not self.over() and not self.problems:
+            n = rng.choice(sorted(self.reference))
+            request = self.client.request(prompt_of(n, n), strategy=rng.choice(["raw", "auto", "oracle"]),
+                                          max_tokens=self.max_tokens)
+            call = self.client.stub.Generate(request, timeout=120)
+            timer = None
+            if rng.random() < 0.8:
+                timer = threading.Timer(rng.uniform(0, self.longest_wait), call.cancel)
+                timer.start()
+            ids, finished, error = [], False, None
+            try:
+                for event in call:
+                    finished = finished or event.HasField("finished")
+                    ids.extend(event.delta.token_ids)
+            except grpc.RpcError as e:
+                error = e
+            if timer:
+                timer.cancel()
+            self.judge(n, ids, error, finished, timer is not None)
+
+    def run(self, nodes, clients, pause):
+        workers = [threading.Thread(target=self.work, args=(s,)) for s in range(clients)]
         for w in workers:
             w.start()
+        rng = random.Random(11)
         while any(w.is_alive() for w in workers):
-            time.sleep(rng.uniform(0.3, 1.2) if not real else rng.uniform(2, 5))
-            if rng.random() < 0.6 and any(w.is_alive() for w in workers):
-                victim = rng.choice([p1, *decodes])
+            time.sleep(rng.uniform(*pause))
+            if not self.over() and not self.problems:
+                victim = rng.choice(nodes)
                 victim.kill()
-                counts["kills"] += 1
-                time.sleep(rng.uniform(0, 0.3))
+                self.counts["killed"] += 1
+                time.sleep(rng.uniform(0, pause[0]))
                 victim.start()
         for w in workers:
             w.join()
-        print(counts)
-        check(not problems, f"{len(problems)} problems, the first: {problems[:3]}")
-        check(counts["kills"] > 0 and counts["aborted"] > 0, f"the dice killed or aborted nothing: {counts}")
+
+
+def chaos(models, events, prompt_tokens, max_tokens, clients, longest_wait, pause, decodes=2):
+    with Cluster() as c:
+        p = c.prefill(models, name="p", **NO_CACHE).start()
+        ds = [c.decode(models, name=f"d{i}", handoff=FAST, **NO_CACHE).start() for i in range(decodes)]
+        nodes = [p, *ds]
+        for n in nodes:
+            n.pin_ports()
+        r = c.router(ds, [p]).start()
+        client = Client(r)
         client.wait_ready()
-        wait_all_free([p1, *decodes])
-        for n in (p1, *decodes):
-            check(n.metric("baton_landing_bytes") == 0, f"{n.name} still holds landing buffers")
+        reference = {n: list(client.generate(prompt_of(n, n), strategy="oracle", max_tokens=max_tokens).ids)
+                     for n in prompt_tokens}
+        storm = Storm(client, reference, events, max_tokens, longest_wait)
+        storm.run(nodes, clients, pause)
+        print(storm.counts)
+        check(not storm.problems, f"{len(storm.problems)} problems, the first: {storm.problems[:3]}")
+        check(storm.counts["killed"] > 0 and storm.counts["aborted"] > 0, f"the dice killed or aborted nothing: {storm.counts}")
+        client.wait_ready()
+        wait_all_free(nodes)
+        for n in nodes:
+            for held in ("baton_handoff_landing_bytes", "baton_handoff_transfers_live", "baton_prefill_transfers_live"):
+                wait_for(lambda n=n, held=held: n.metric(held) == 0, 40, f"{held} of {n.name} to be 0")
         for n in prompt_tokens:
             got = client.generate(prompt_of(n, n), strategy="raw", max_tokens=max_tokens)
             check(list(got.ids) == reference[n], "wrong tokens after the storm")
-        check(r.metric("baton_router_inflight") == 0, "the router still counts requests in flight")
+        wait_for(lambda: r.metric("baton_router_inflight") == 0, 10, "the router to count no requests in flight")
 
 
 def scenario_chaos_tiny_200():
     with Cluster() as c:
         path = write_tiny_model(c.dir / "model", seed=8)
-        chaos([tiny_entry(path)], rounds=200, prompt_tokens=[40, 300, 900, 1800], max_tokens=48)
+        chaos([tiny_entry(path)], events=200, prompt_tokens=[40, 300, 900, 1800], max_tokens=400, clients=4,
+              longest_wait=1.0, pause=(0.2, 0.8))
 
 
 def scenario_chaos_real_20():
-    chaos([real_entry()], rounds=20, prompt_tokens=[100, 500], max_tokens=12, clients=2, real=True)
+    chaos([real_entry()], events=20, prompt_tokens=[100, 500], max_tokens=24, clients=2, longest_wait=4.0, pause=(2, 5),
+          decodes=1)
 
 
 def scenario_client_goes_away():
