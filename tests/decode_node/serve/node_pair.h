@@ -101,6 +101,7 @@ class NodePair : public ::testing::Test {
                    const std::function<void(DecodeConfig&)>& change = {}) {
     auto config = Common<DecodeConfig>("decode", std::move(models));
     config.handoff.progress_timeout = std::chrono::milliseconds(1500);
+    config.handoff.link_timeout = std::chrono::seconds(20);  // sanitizers are slow
     if (change) change(config);
     auto node = DecodeNode::Start(config, network_->Add("decode"));
     ASSERT_TRUE(node.ok()) << node.status();
