@@ -335,6 +335,26 @@ def write_tiny_model(path, seed=0, layers=3, hidden=64, heads=4, kv_heads=2, hea
     return str(path)
 
 
+def write_tiny_adapter(path, seed, rank=4, layers=3, hidden=64, heads=4, kv_heads=2, head_dim=16):
+    """A random LoRA over q, v and o of write_tiny_model's default shape, as a PEFT folder."""
+    from safetensors.numpy import save_file
+    path = pathlib.Path(path)
+    path.mkdir(parents=True, exist_ok=True)
+    rng = np.random.default_rng(seed)
+    shapes = {"q_proj": (heads * head_dim, hidden), "v_proj": (kv_heads * head_dim, hidden), "o_proj": (hidden, heads * head_dim)}
+    t = {}
+    for i in range(layers):
+        for module, (rows, cols) in shapes.items():
+            p = f"base_model.model.model.layers.{i}.self_attn.{module}."
+            t[p + "lora_A.weight"] = (rng.standard_normal((rank, cols)) * 0.2).astype(np.float32)
+            t[p + "lora_B.weight"] = (rng.standard_normal((rows, rank)) * 0.2).astype(np.float32)
+    save_file(t, path / "adapter_model.safetensors", metadata={"format": "pt"})
+    (path / "adapter_config.json").write_text(json.dumps({
+        "peft_type": "LORA", "task_type": "CAUSAL_LM", "r": rank, "lora_alpha": 8, "lora_dropout": 0.0, "bias": "none",
+        "target_modules": sorted(shapes), "fan_in_fan_out": False, "base_model_name_or_path": "base"}))
+    return str(path)
+
+
 def tiny_entry(path, name="tiny", **extra):
     return {"name": name, "path": str(path), "weight_dtype": "fp32", "kv_dtype": "fp32", **extra}
 

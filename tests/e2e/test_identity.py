@@ -1,7 +1,9 @@
 """Disaggregated = monolithic, token for token."""
 import random
+import threading
 
-from harness import Client, Cluster, check, real_entry, tiny_entry, wait_all_free, write_tiny_model
+from harness import (Client, Cluster, check, real_entry, tiny_entry, wait_all_free, write_tiny_adapter,
+                     write_tiny_model)
 
 NO_CACHE = {"engine": {"prefix_cache": False}}
 
@@ -96,3 +98,46 @@ def scenario_oracle_after_raw():
             check(list(got.ids) == list(want.ids), "oracle after raw differs from a cold oracle")
         back = client.generate(prompt, strategy="raw", max_tokens=20)
         check(back.error is None, "raw after oracle failed")
+
+
+def scenario_several_models_in_one_node():
+    """Two bases and two adapters in one decode node: each answers as it does alone, one base prefill serves the base."""
+    with Cluster() as c:
+        base = write_tiny_model(c.dir / "base", seed=1)
+        other = write_tiny_model(c.dir / "other", seed=2)
+        entries = [tiny_entry(base, "base"), tiny_entry(other, "other"),
+                   tiny_entry(base, "a", adapter=write_tiny_adapter(c.dir / "a", 5), base_model="base"),
+                   tiny_entry(base, "b", adapter=write_tiny_adapter(c.dir / "b", 6), base_model="base")]
+        names = [e["name"] for e in entries]
+        prompts = [list(book(n).encode()) for n in (50, 400)]
+        p = c.prefill([entries[0], entries[1]]).start()
+        alone = {}
+        for e in entries:
+            d = c.decode([e], name=f"alone-{e['name']}").start()
+            r = c.router([d], [p], name=f"router-{e['name']}").start()
+            client = Client(r)
+            client.wait_ready()
+            alone[e["name"]] = [list(client.generate(x, model=e["name"], strategy="oracle").ids) for x in prompts]
+            check(r.stop() == 0 and d.stop() == 0, "a node did not stop with 0")
+        check(len({str(v) for v in alone.values()}) == len(names), "the models do not differ: the test proves nothing")
+        d = c.decode(entries, name="together").start()
+        r = c.router([d], [p], name="router-together").start()
+        client = Client(r)
+        client.wait_ready(models=len(names))
+        for _ in range(2):
+            for strategy in ("oracle", "auto"):
+                calls = [(n, i) for n in names for i in range(len(prompts))]
+                results = [None] * len(calls)
+
+                def run(k):
+                    n, i = calls[k]
+                    results[k] = client.try_generate(prompts[i], model=n, strategy=strategy)
+                threads = [threading.Thread(target=run, args=(k,)) for k in range(len(calls))]
+                for t in threads:
+                    t.start()
+                for t in threads:
+                    t.join()
+                for (n, i), got in zip(calls, results):
+                    check(list(got.ids) == alone[n][i], f"{n}, prompt {i}, {strategy}: {got.error or got.ids} instead of {alone[n][i]}")
+        raw = client.generate(list(book(600).encode())[::-1], model="a", strategy="raw")
+        check(raw.finished.usage.transferred_tokens > 0, f"raw for an adapter: {raw.finished.timing.fallback_reason}")
