@@ -17,10 +17,12 @@
 namespace baton {
 namespace {
 
+constexpr int kWatched[] = {SIGINT, SIGTERM, SIGHUP};
+
 sigset_t WatchedSignals() {
   sigset_t set;
   sigemptyset(&set);
-  for (int signal : {SIGINT, SIGTERM, SIGHUP}) sigaddset(&set, signal);
+  for (int signal : kWatched) sigaddset(&set, signal);
   return set;
 }
 
@@ -32,7 +34,13 @@ absl::Status SystemError(const char* call) {
 
 absl::StatusOr<std::unique_ptr<ShutdownSignal>> ShutdownSignal::Install() {
   const sigset_t set = WatchedSignals();
-  if (pthread_sigmask(SIG_BLOCK, &set, nullptr) != 0) return SystemError("pthread_sigmask");
+  sigset_t before;
+  if (pthread_sigmask(SIG_BLOCK, &set, &before) != 0) return SystemError("pthread_sigmask");
+  sigset_t blocked;
+  sigemptyset(&blocked);
+  for (int signal : kWatched) {
+    if (sigismember(&before, signal) == 0) sigaddset(&blocked, signal);
+  }
   signal(SIGPIPE, SIG_IGN);
   const int signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
   if (signal_fd < 0) return SystemError("signalfd");
@@ -42,11 +50,11 @@ absl::StatusOr<std::unique_ptr<ShutdownSignal>> ShutdownSignal::Install() {
     close(signal_fd);
     return status;
   }
-  return std::unique_ptr<ShutdownSignal>(new ShutdownSignal(signal_fd, wake_fd));
+  return std::unique_ptr<ShutdownSignal>(new ShutdownSignal(blocked, signal_fd, wake_fd));
 }
 
-ShutdownSignal::ShutdownSignal(int signal_fd, int wake_fd)
-    : signal_fd_(signal_fd), wake_fd_(wake_fd), thread_([this] { Run(); }) {}
+ShutdownSignal::ShutdownSignal(const sigset_t& blocked, int signal_fd, int wake_fd)
+    : blocked_(blocked), signal_fd_(signal_fd), wake_fd_(wake_fd), thread_([this] { Run(); }) {}
 
 ShutdownSignal::~ShutdownSignal() {
   const uint64_t one = 1;
@@ -54,8 +62,7 @@ ShutdownSignal::~ShutdownSignal() {
   thread_.join();
   close(signal_fd_);
   close(wake_fd_);
-  const sigset_t set = WatchedSignals();
-  pthread_sigmask(SIG_UNBLOCK, &set, nullptr);
+  pthread_sigmask(SIG_UNBLOCK, &blocked_, nullptr);
 }
 
 int ShutdownSignal::Wait() {
@@ -74,6 +81,24 @@ void ShutdownSignal::Request() { Ask(0); }
 void ShutdownSignal::OnHup(std::function<void()> callback) {
   MutexLock lock(mu_);
   on_hup_ = std::move(callback);
+  if (std::this_thread::get_id() == thread_.get_id()) return;
+  changed_.Wait(mu_, [this] { return !in_hup_; });
+}
+
+void ShutdownSignal::Hup() {
+  std::function<void()> callback;
+  {
+    MutexLock lock(mu_);
+    callback = on_hup_;
+    in_hup_ = true;
+  }
+  if (callback) callback();
+  callback = nullptr;
+  {
+    MutexLock lock(mu_);
+    in_hup_ = false;
+  }
+  changed_.NotifyAll();
 }
 
 void ShutdownSignal::Ask(int signal) {
@@ -97,12 +122,7 @@ void ShutdownSignal::Run() {
     if (read(signal_fd_, &info, sizeof(info)) != sizeof(info)) continue;
     const int signal = static_cast<int>(info.ssi_signo);
     if (signal == SIGHUP) {
-      std::function<void()> callback;
-      {
-        MutexLock lock(mu_);
-        callback = on_hup_;
-      }
-      if (callback) callback();
+      Hup();
       continue;
     }
     if (interrupted) {

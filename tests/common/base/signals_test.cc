@@ -49,6 +49,48 @@ TEST(ShutdownSignalTest, HupCallsBackAndDoesNotEnd) {
   EXPECT_FALSE((*shutdown)->WaitFor(milliseconds(5)));
 }
 
+TEST(ShutdownSignalTest, ReplacingTheHupCallbackWaitsForItsRun) {
+  auto shutdown = ShutdownSignal::Install();
+  ASSERT_TRUE(shutdown.ok());
+  std::atomic<bool> entered{false};
+  bool left = false;  // not atomic: TSan sees whether OnHup orders the two threads
+  (*shutdown)->OnHup([&] {
+    entered = true;
+    std::this_thread::sleep_for(milliseconds(50));
+    left = true;
+  });
+  kill(getpid(), SIGHUP);
+  while (!entered) std::this_thread::sleep_for(milliseconds(1));
+  (*shutdown)->OnHup(nullptr);
+  EXPECT_TRUE(left);
+}
+
+TEST(ShutdownSignalTest, AHupCallbackMayReplaceItself) {
+  auto shutdown = ShutdownSignal::Install();
+  ASSERT_TRUE(shutdown.ok());
+  (*shutdown)->OnHup([&] {
+    (*shutdown)->OnHup(nullptr);
+    (*shutdown)->Request();
+  });
+  kill(getpid(), SIGHUP);
+  EXPECT_EQ((*shutdown)->Wait(), 0);
+}
+
+TEST(ShutdownSignalTest, UnblocksOnlyWhatItBlocked) {
+  sigset_t hup;
+  sigemptyset(&hup);
+  sigaddset(&hup, SIGHUP);
+  ASSERT_EQ(pthread_sigmask(SIG_BLOCK, &hup, nullptr), 0);
+  {
+    auto shutdown = ShutdownSignal::Install();
+    ASSERT_TRUE(shutdown.ok());
+  }
+  sigset_t now;
+  ASSERT_EQ(pthread_sigmask(SIG_UNBLOCK, &hup, &now), 0);
+  EXPECT_EQ(sigismember(&now, SIGHUP), 1);
+  EXPECT_EQ(sigismember(&now, SIGTERM), 0);
+}
+
 TEST(ShutdownSignalTest, MayBeInstalledAgain) {
   for (int i = 0; i < 20; ++i) {
     auto shutdown = ShutdownSignal::Install();
