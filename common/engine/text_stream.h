@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "common/tokenizer/detokenizer.h"
 #include "common/tokenizer/stop_matcher.h"
@@ -33,12 +34,15 @@ class TextStream {
     return piece;
   }
 
-  // The end without a stop string: what was held back, unless it completes one.
+  // The end: what was held back, cut at a stop string if there is one in it.
   Piece Finish() {
     Piece piece;
     if (!detokenizer_) return piece;
     piece = Match(detokenizer_->Flush());
-    if (!piece.stopped) piece.text += matcher_.Flush();
+    if (piece.stopped) return piece;
+    StopMatcher::Result rest = matcher_.Flush();
+    piece.text += rest.emit;
+    piece.stopped = rest.matched;
     return piece;
   }
 

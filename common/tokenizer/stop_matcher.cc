@@ -132,12 +132,15 @@ StopMatcher::Result StopMatcher::Push(std::string_view text) {
   return result;
 }
 
-std::string StopMatcher::Flush() {
-  std::string rest;
-  if (!done_) rest = found_.has_value() ? held_.substr(0, found_begin_) : std::move(held_);
+StopMatcher::Result StopMatcher::Flush() {
+  Result result;
+  if (!done_) {
+    result.emit = found_.has_value() ? held_.substr(0, found_begin_) : std::move(held_);
+    result.matched = found_;
+  }
   held_.clear();
   done_ = true;
-  return rest;
+  return result;
 }
 
 }  // namespace baton

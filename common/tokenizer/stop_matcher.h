@@ -3,7 +3,7 @@
 //   BATON_ASSIGN_OR_RETURN(StopMatcher matcher, StopMatcher::Create({"\n\n", "END"}));
 //   StopMatcher::Result r = matcher.Push(delta);
 //   send(r.emit); if (r.matched) finish();
-//   ... at the end without a match: send(matcher.Flush());
+//   ... at the end without a match: send(matcher.Flush().emit);
 //
 // Bytes in, bytes out: with whole characters pushed and valid UTF-8 stop strings, whole characters
 // come out. Work per byte is constant on average, whatever the number of stop strings
@@ -42,8 +42,9 @@ class StopMatcher {
   // the rest is dropped and further pushes return nothing.
   Result Push(std::string_view text);
 
-  // The text that was held back; empty after a match. Ends the stream.
-  std::string Flush();
+  // Ends the stream: the text that was held back, up to a stop string that was complete but might
+  // have lost to one that begins earlier. Nothing after a match.
+  Result Flush();
 
  private:
   struct Automaton;

@@ -32,7 +32,9 @@ Outcome Stream(std::vector<std::string> stops, const std::vector<std::string>& c
       return outcome;
     }
   }
-  outcome.text += matcher->Flush();
+  const auto rest = matcher->Flush();
+  outcome.text += rest.emit;
+  outcome.matched = rest.matched;
   return outcome;
 }
 
@@ -73,14 +75,16 @@ TEST(StopMatcherTest, TextIsReleasedAsSoonAsItCannotMatch) {
   EXPECT_EQ(matcher->Push("Hi\n").emit, "Hi");
   EXPECT_EQ(matcher->Push("\nUs").emit, "");
   EXPECT_EQ(matcher->Push("e ").emit, "\n\nUse ");
-  EXPECT_EQ(matcher->Flush(), "");
+  EXPECT_EQ(matcher->Flush().emit, "");
 }
 
 TEST(StopMatcherTest, EarliestBeginWinsOverEarliestEnd) {
   // "BC" is complete first, but "ABCD" begins before it.
   EXPECT_EQ(Stream({"BC", "ABCD"}, {"xABC", "D"}).text, "x");
   EXPECT_EQ(Stream({"BC", "ABCD"}, {"xABC", "E"}).text, "xA");
-  EXPECT_EQ(Stream({"BC", "ABCD"}, {"xABC"}).text, "xA");  // the text ends: Flush cuts at BC
+  const Outcome ended = Stream({"BC", "ABCD"}, {"xABC"});  // the text ends: Flush cuts at BC
+  EXPECT_EQ(ended.text, "xA");
+  EXPECT_EQ(ended.matched, 0u);
 }
 
 TEST(StopMatcherTest, BadStopsAreNamed) {
@@ -122,8 +126,8 @@ TEST(StopMatcherTest, AgreesWithSearchingTheWholeText) {
     }
     const Outcome outcome = Stream(stops, chunks);
     ASSERT_EQ(outcome.text, text.substr(0, expected)) << text << " " << stops[0];
-    if (outcome.matched.has_value()) {
-      ASSERT_TRUE(found);
+    ASSERT_EQ(outcome.matched.has_value(), found);
+    if (found) {
       ASSERT_EQ(text.compare(expected, stops[*outcome.matched].size(), stops[*outcome.matched]),
                 0);
     }
