@@ -1,6 +1,8 @@
 #include "common/engine/engine.h"
 
 #include <algorithm>
+#include <atomic>
+#include <optional>
 #include <random>
 #include <thread>
 #include <utility>
@@ -128,23 +130,22 @@ class Engine::Impl {
     BATON_RETURN_IF_ERROR(Check(request));
     BATON_ASSIGN_OR_RETURN(StopMatcher matcher, StopMatcher::Create(request.stop.stop));
     TextStream text(resources_.tokenizer.get(), std::move(matcher), request.stop.min_tokens);
-    MutexLock lock(mu_);
-    if (draining_ || stopping_) {
-      return absl::UnavailableError(Cat(options_.name, ": no new requests, shutting down"));
+    {
+      MutexLock lock(mu_);
+      BATON_RETURN_IF_ERROR(CheckOpen());
     }
-    if (stats_.waiting >= options_.max_waiting) {
-      return absl::ResourceExhaustedError(Cat(options_.name, ": ", stats_.waiting,
-                                              " requests are waiting, the limit is ",
-                                              options_.max_waiting));
-    }
-    const RequestHandle handle = next_handle_++;
+    // Copies of a long prompt are made without the lock: the engine's thread takes it every step.
+    const RequestHandle handle = next_handle_.fetch_add(1, std::memory_order_relaxed);
     const ServiceKey key{request.priority, handle};
     auto sequence = std::make_unique<Sequence>(handle, key, std::move(request), std::move(listener),
                                                std::move(text), layers(), kv_heads(),
                                                resources_.pool->layout());
-    sequence->seed = sequence->request.sampling.seed.value_or(RandomSeed());
+    const std::optional<std::uint64_t>& seed = sequence->request.sampling.seed;
+    sequence->seed = seed.has_value() ? *seed : RandomSeed();
     sequence->submitted_at = Clock::Real().NowSeconds();
     sequence->end_tokens = EndTokens(sequence->request.stop);
+    MutexLock lock(mu_);
+    BATON_RETURN_IF_ERROR(CheckOpen());  // again: others may have come first
     ++stats_.waiting;
     ++live_;
     Enqueue({.kind = Command::kSubmit, .handle = handle, .sequence = std::move(sequence)});
@@ -201,6 +202,8 @@ class Engine::Impl {
   absl::Status Check(const EngineRequest& request) const;
   absl::Status CheckPages(const EngineRequest& request) const;
   std::vector<std::int32_t> EndTokens(const StopParams& stop) const;
+  // Whether one more request may wait.
+  absl::Status CheckOpen() const REQUIRES(mu_);
 
   void Enqueue(Command command) REQUIRES(mu_) {
     commands_.push_back(std::move(command));
@@ -219,6 +222,8 @@ class Engine::Impl {
   // Engine thread only.
   EngineCore core_;
 
+  std::atomic<RequestHandle> next_handle_{1};
+
   mutable Mutex mu_;
   CondVar wake_;
   CondVar idle_;
@@ -226,7 +231,6 @@ class Engine::Impl {
   std::int64_t reclaim_ GUARDED_BY(mu_) = 0;
   bool stopping_ GUARDED_BY(mu_) = false;
   bool draining_ GUARDED_BY(mu_) = false;
-  RequestHandle next_handle_ GUARDED_BY(mu_) = 1;
   std::int64_t live_ GUARDED_BY(mu_) = 0;  // submitted, not finished
   EngineStats stats_ GUARDED_BY(mu_);
 
@@ -244,6 +248,9 @@ absl::Status Engine::Impl::Check(const EngineRequest& request) const {
         Cat("adapter: ", request.adapter, " is outside [-1, ", adapters - 1, "]"));
   }
   if (request.prefill_only) {
+    if (!request.resume_tokens.empty()) {
+      return absl::InvalidArgumentError("resume_tokens: a prefill_only request generates nothing");
+    }
     if (static_cast<std::int64_t>(request.tokens.size()) > options_.max_context) {
       return absl::InvalidArgumentError(Cat("prompt: ", request.tokens.size(),
                                             " tokens are over the context of ",
@@ -263,7 +270,9 @@ absl::Status Engine::Impl::CheckPages(const EngineRequest& request) const {
   std::int64_t need = SequenceTable::PagesFor(rows, layers(), kv_heads());
   if (request.handoff_end > 0) {
     // While the prefix lands, the sinks have a page of their own per table.
-    need = std::max(need, SequenceTable::PagesFor(prompt + 1, layers(), kv_heads()) +
+    const auto resumed = static_cast<std::int32_t>(request.resume_tokens.size());
+    const std::int32_t landing = std::min(prompt + resumed + 1, rows);
+    need = std::max(need, SequenceTable::PagesFor(landing, layers(), kv_heads()) +
                               SequenceTable::PagesFor(kSinkTokens, layers(), kv_heads()));
   }
   if (need <= resources_.pool->total_pages()) return absl::OkStatus();
@@ -281,6 +290,18 @@ std::vector<std::int32_t> Engine::Impl::EndTokens(const StopParams& stop) const 
   std::sort(ids.begin(), ids.end());
   ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
   return ids;
+}
+
+absl::Status Engine::Impl::CheckOpen() const {
+  if (draining_ || stopping_) {
+    return absl::UnavailableError(Cat(options_.name, ": no new requests, shutting down"));
+  }
+  if (stats_.waiting >= options_.max_waiting) {
+    return absl::ResourceExhaustedError(Cat(options_.name, ": ", stats_.waiting,
+                                            " requests are waiting, the limit is ",
+                                            options_.max_waiting));
+  }
+  return absl::OkStatus();
 }
 
 void Engine::Impl::Run() {

@@ -1,6 +1,6 @@
 // Continuous batching over one set of base weights and any number of adapters.
 //
-//   BATON_ASSIGN_OR_RETURN(auto engine, Engine::Create(model, options, resources));
+//   BATON_ASSIGN_OR_RETURN(auto engine, Engine::Create(resources, options));
 //   BATON_ASSIGN_OR_RETURN(RequestHandle h, engine->Submit(request, listener));
 //
 // One thread owns the model's execution state; every public function is thread-safe and only

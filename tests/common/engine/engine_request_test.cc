@@ -43,6 +43,18 @@ TEST(EngineRequest, RefusalsNameFieldValueAndLimit) {
   ExpectRefused(engine, with([](auto& r) { r.resume_tokens = {900}; }), "resume_tokens[0]");
   ExpectRefused(engine, with([](auto& r) { r.resume_tokens.assign(11, 1); }),
                 "resume_tokens: 11 tokens, max_tokens is 10");
+  ExpectRefused(engine, with([](auto& r) {
+                  r.prefill_only = true;
+                  r.resume_tokens = {900};
+                }),
+                "resume_tokens: a prefill_only request");
+  // 100 + 540 rows fill all 40 x 6 pages; a landing's sinks would need 6 more.
+  ExpectRefused(engine, with([](auto& r) {
+                  r.stop.max_tokens = 540;
+                  r.resume_tokens.assign(539, 1);
+                  r.handoff_end = 64;
+                }),
+                "needs 246 KV pages, the pool has 240");
   ExpectRefused(engine, with([](auto& r) { r.adapter = 0; }), "adapter: 0");
   ExpectRefused(engine, with([](auto& r) { r.stop.max_tokens = 0; }), "max_tokens: 0");
   ExpectRefused(engine, with([](auto& r) { r.stop.max_tokens = -5; }), "max_tokens: -5");
@@ -110,6 +122,26 @@ TEST(EngineRequest, StopStringsCutTheTextAndCountTheToken) {
   const auto listener = engine.Start(unmatched).second;
   EXPECT_EQ(listener->Wait().reason, FinishReason::kLength);
   EXPECT_EQ(listener->text(), text);  // what was held back came out
+}
+
+TEST(EngineRequest, AStopStringThatWaitsForALongerOneStillEndsTheText) {
+  TestEngine engine;
+  const EngineRequest request = Greedy(RandomPrompt(40, 3), 60);
+  const auto whole = engine.Start(request).second;
+  whole->Wait();
+  const std::string text = whole->text();
+  std::size_t begin = text.size() - 1;  // of the shortest end that is nowhere else
+  while (begin > 2 && text.find(text.substr(begin)) != begin) --begin;
+  ASSERT_GT(begin, 2u);
+  // The first is complete when max_tokens is reached; the second begins before it and could still
+  // be completed by another token.
+  EngineRequest stopped = request;
+  stopped.stop.stop = {text.substr(begin), text.substr(begin - 2) + "nowhere"};
+  const auto listener = engine.Start(stopped).second;
+  const FinishInfo info = listener->Wait();
+  EXPECT_EQ(listener->text(), text.substr(0, begin));
+  EXPECT_EQ(info.reason, FinishReason::kStop);
+  EXPECT_EQ(info.stop_text, text.substr(begin));
 }
 
 TEST(EngineRequest, DeltasHoldWholeCharacters) {
