@@ -83,7 +83,8 @@ std::vector<absl::StatusOr<SampledToken>> StepRunner::Sample(const std::vector<S
   const auto vocab = static_cast<std::size_t>(model_->config().vocab);
   executor_.ParallelFor(static_cast<std::int64_t>(rows.size()), 1,
                         [&](std::int64_t begin, std::int64_t end) {
-                          SamplerScratch scratch;
+                          // Kept by its thread: a decode step allocates no vocabulary's worth.
+                          thread_local SamplerScratch scratch;
                           for (std::int64_t i = begin; i < end; ++i) {
                             const Sequence& sequence = *sequences[static_cast<std::size_t>(i)];
                             SampleRequest request;
