@@ -40,6 +40,8 @@ std::array<ModuleShape, 7> ModuleShapes(const ModelConfig& c) {
            {"down_proj", "mlp", c.ffn, c.hidden}}};
 }
 
+constexpr double kMaxAlpha = 1e6;
+
 struct LoraConfig {
   int64_t rank = 0;
   double alpha = 0;
@@ -123,7 +125,7 @@ absl::StatusOr<LoraConfig> ReadConfig(const std::string& text, int64_t max_rank)
   }
   config.rank = rank.get<int64_t>();
   const Json& alpha = At(root, "lora_alpha");
-  if (!alpha.is_number() || !(alpha.get<double>() > 0) || alpha.get<double>() > 1e6) {
+  if (!alpha.is_number() || !(alpha.get<double>() > 0) || alpha.get<double>() > kMaxAlpha) {
     return Bad("'lora_alpha' must be a positive number up to 1e6");
   }
   config.alpha = alpha.get<double>();
@@ -132,6 +134,11 @@ absl::StatusOr<LoraConfig> ReadConfig(const std::string& text, int64_t max_rank)
   config.rslora = rslora.is_boolean() && rslora.get<bool>();
   BATON_RETURN_IF_ERROR(ReadPattern(root, "rank_pattern", &config.rank_pattern));
   BATON_RETURN_IF_ERROR(ReadPattern(root, "alpha_pattern", &config.alpha_pattern));
+  for (const auto& [module, value] : config.alpha_pattern) {
+    if (value > kMaxAlpha) {
+      return Bad(Cat("'alpha_pattern': '", module, "' is ", value, ", at most 1e6 allowed"));
+    }
+  }
   for (const auto& [module, value] : config.rank_pattern) {
     if (value > static_cast<double>(max_rank) || value != std::floor(value)) {
       return Bad(Cat("'rank_pattern': '", module, "' is ", value, ", at most ", max_rank,

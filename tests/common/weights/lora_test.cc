@@ -100,6 +100,8 @@ TEST_F(LoraTest, RankAndAlphaPatterns) {
   EXPECT_EQ(adapter->layers[1].at("v_proj").scale, 2.0f);
   EXPECT_EQ(adapter->layers[0].at("v_proj").scale, 3.0f);
   EXPECT_EQ(adapter->layers[0].at("q_proj").scale, 2.0f);
+  json_["alpha_pattern"] = {{"v_proj", 1e300}};  // beyond float
+  EXPECT_THAT(std::string(Load().status().message()), HasSubstr("'alpha_pattern': 'v_proj'"));
 }
 
 TEST_F(LoraTest, DigestIsOfContents) {
