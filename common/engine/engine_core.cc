@@ -76,12 +76,19 @@ void EngineCore::Admit() {
 }
 
 bool EngineCore::TryAdmit(Sequence& sequence) {
-  const std::int32_t cached = AttachCached(sequence);
+  const std::vector<PrefixCache::CachedBlock> found = FindCached(sequence);
+  const auto cached = static_cast<std::int32_t>(found.size()) * kBlockTokens;
   const bool land = sequence.handoff_open && cached < sequence.request.handoff_end;
-  std::int64_t need = sequence.kv.table.PagesMissingFor(sequence.RowsToAdmit());
+  std::int64_t need = SequenceTable::PagesFor(sequence.RowsToAdmit(), layers_, kv_heads_) -
+                      SequenceTable::PagesFor(cached, layers_, kv_heads_);
   if (land && cached == 0) need += SequenceTable::PagesFor(kSinkTokens, layers_, kv_heads_);
+  const std::int64_t wanted = need + Headroom();
+  // The head of the queue is tried at every step: thousands of references are only copied when
+  // there is a chance.
+  if (!CanFree(wanted)) return false;
+  AttachCached(sequence, found);
   absl::StatusOr<Reservation> reservation = absl::ResourceExhaustedError("");
-  if (MakeFree(need + Headroom())) reservation = resources_.pool->Reserve(options_.name, need);
+  if (MakeFree(wanted)) reservation = resources_.pool->Reserve(options_.name, need);
   if (!reservation.ok()) {
     sequence.DropRows();
     return false;
@@ -113,20 +120,24 @@ std::int64_t EngineCore::Headroom() const {
   return growing * SequenceTable::PagesFor(1, layers_, kv_heads_);
 }
 
-std::int32_t EngineCore::AttachCached(Sequence& sequence) {
-  if (!options_.prefix_cache) return 0;
+std::vector<PrefixCache::CachedBlock> EngineCore::FindCached(const Sequence& sequence) const {
+  if (!options_.prefix_cache) return {};
   const CacheKeys& keys = sequence.request.cache;
-  const auto found = cache_.Lookup(keys.blocks, keys.exact_space, keys.approx_space);
-  const std::int32_t cached = UsableCachedTokens(static_cast<std::int64_t>(found.size()),
+  auto found = cache_.Lookup(keys.blocks, keys.exact_space, keys.approx_space);
+  const std::int32_t usable = UsableCachedTokens(static_cast<std::int64_t>(found.size()),
                                                  sequence.total(), sequence.request.prefill_only);
-  sequence.stored_blocks = cached / kBlockTokens;
-  for (std::int32_t i = 0; i < sequence.stored_blocks; ++i) {
-    const auto& block = found[static_cast<std::size_t>(i)];
+  found.resize(static_cast<std::size_t>(usable / kBlockTokens));
+  return found;
+}
+
+void EngineCore::AttachCached(Sequence& sequence,
+                              const std::vector<PrefixCache::CachedBlock>& found) {
+  for (const PrefixCache::CachedBlock& block : found) {
     PrefixCache::AttachBlock(*block.pages, sequence.kv.table);
     sequence.approximate |= block.approximate;
   }
-  sequence.rows = cached;
-  return cached;
+  sequence.stored_blocks = static_cast<std::int32_t>(found.size());
+  sequence.rows = sequence.stored_blocks * kBlockTokens;
 }
 
 void EngineCore::CountFirstAdmission(Sequence& sequence, std::int32_t cached) {
@@ -173,16 +184,18 @@ void EngineCore::ReportCached(Sequence& sequence) {
   sequence.reported = sequence.rows;
 }
 
-bool EngineCore::MakeFree(std::int64_t pages) {
-  const std::int64_t short_of = pages - resources_.pool->GetStats().free;
-  if (short_of <= 0) return true;
-  // The cache is only spent when that is enough.
-  if (cache_.EvictablePages(short_of) >= short_of) {
-    cache_.EvictPages(short_of);
-    return true;
-  }
+bool EngineCore::CanFree(std::int64_t pages) {
+  const std::int64_t short_of = pages - resources_.pool->free_pages();
+  if (short_of <= 0 || cache_.EvictablePages(short_of) >= short_of) return true;
   resources_.pool->AskReclaim(short_of, reclaimer_);
   return false;
+}
+
+bool EngineCore::MakeFree(std::int64_t pages) {
+  if (!CanFree(pages)) return false;
+  const std::int64_t short_of = pages - resources_.pool->free_pages();
+  if (short_of > 0) cache_.EvictPages(short_of);
+  return true;
 }
 
 void EngineCore::GrowDecoding() {

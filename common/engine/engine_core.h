@@ -56,11 +56,16 @@ class EngineCore {
  private:
   bool TryAdmit(Sequence& sequence);
   std::int64_t Headroom() const;
-  std::int32_t AttachCached(Sequence& sequence);
+  // Cached blocks that `sequence` may start from; valid until the cache changes.
+  std::vector<PrefixCache::CachedBlock> FindCached(const Sequence& sequence) const;
+  static void AttachCached(Sequence& sequence, const std::vector<PrefixCache::CachedBlock>& found);
   void CountFirstAdmission(Sequence& sequence, std::int32_t cached);
   std::shared_ptr<PrefixLanding> OpenLandingFor(Sequence& sequence, std::int32_t cached);
   void ReportCached(Sequence& sequence);
-  // Frees cached pages if that helps; false changes nothing.
+  // Whether `pages` are free or would be without unused cached blocks. If not, other engines are
+  // asked for theirs.
+  bool CanFree(std::int64_t pages);
+  // Frees cached pages if that is enough; false changes nothing.
   bool MakeFree(std::int64_t pages);
   void GrowDecoding();
   bool Grow(Sequence& sequence);

@@ -210,6 +210,11 @@ PagePool::Stats PagePool::GetStats() const {
   return stats;
 }
 
+std::int64_t PagePool::free_pages() const {
+  MutexLock lock(impl_->mu);
+  return impl_->Free();
+}
+
 std::shared_ptr<void> PagePool::AddReclaimer(Reclaim reclaim) {
   auto reclaimers = impl_->reclaimers;
   // The handle's address is the key; its deleter takes the callback out under the lock.

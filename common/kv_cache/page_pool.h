@@ -95,6 +95,8 @@ class PagePool : public std::enable_shared_from_this<PagePool> {
   // RESOURCE_EXHAUSTED naming the need and what is free.
   absl::StatusOr<Reservation> Reserve(std::string_view tag, std::int64_t pages);
   Stats GetStats() const;
+  // GetStats().free, without building the rest.
+  std::int64_t free_pages() const;
 
   // Someone who can give pages back when asked (an engine's prefix cache). `reclaim(pages)` runs
   // on the asking thread under the pool's reclaim lock: it must only enqueue. After the returned

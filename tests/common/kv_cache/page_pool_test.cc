@@ -23,6 +23,7 @@ void ExpectAccounts(const PagePool& pool, std::int64_t reserved, std::int64_t he
   EXPECT_EQ(stats.reserved, reserved);
   EXPECT_EQ(stats.held, held);
   EXPECT_EQ(stats.free + stats.reserved + stats.held, stats.total);
+  EXPECT_EQ(pool.free_pages(), stats.free);
   std::int64_t by_tag = 0;
   for (const auto& [tag, pages] : stats.reserved_by_tag) {
     EXPECT_GT(pages, 0) << tag;
