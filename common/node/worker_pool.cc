@@ -53,6 +53,7 @@ void Strand::Post(std::function<void()> task) {
   if (state_->pool->Post([state = state_] { RunOne(state); })) return;
   std::deque<std::function<void()>> dropped;  // tasks may own the strand
   MutexLock lock(state_->mu);
+  state_->scheduled = false;  // later posts must find out too, and not pile up
   dropped.swap(state_->tasks);
 }
 

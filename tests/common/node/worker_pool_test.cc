@@ -35,6 +35,8 @@ TEST(WorkerPoolTest, LatePostsAreDropped) {
   auto held = std::make_shared<int>(1);
   pool->Post([held] { FAIL(); });
   EXPECT_EQ(held.use_count(), 1);
+  for (int i = 0; i < 3; ++i) strand.Post([held] { FAIL(); });
+  EXPECT_EQ(held.use_count(), 1);
 }
 
 TEST(TickerTest, TicksAndStops) {
