@@ -1,6 +1,6 @@
 """Streams an answer over gRPC: python client.py [host:port]
 
-Stubs: python -m grpc_tools.protoc -I proto --python_out=. --grpc_python_out=. proto/*.proto
+Its README says how the stubs are generated.
 """
 import sys
 
