@@ -57,7 +57,9 @@ absl::StatusOr<std::shared_ptr<Peer>> Core::Connect(std::string_view address,
     if (peer->failed() || !OnProgressThread()) return;
     peer->outgoing_ = true;
     if (fresh) OpenEndpoint(peer);
-    if (!peer->failed()) SendHello(peer);
+    if (peer->failed()) return;
+    SendHello(peer);
+    Pump(*peer);
   });
   return std::shared_ptr<Peer>(peer);
 }
@@ -85,7 +87,7 @@ void Core::OpenEndpoint(const std::shared_ptr<UcxPeer>& peer) {
 }
 
 void Core::OnEndpointError(void* arg, ucp_ep_h endpoint, ucs_status_t status) {
-  // The peer outlives its endpoint: peers_ or closing_ holds it.
+  // The peer outlives its endpoint: peers_, leaving_ or closing_ holds it.
   auto* peer = static_cast<UcxPeer*>(arg);
   Core* core = peer->core_.get();
   const absl::Status why = FromUcs(status, "the connection failed");

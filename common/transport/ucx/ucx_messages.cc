@@ -29,6 +29,9 @@ void Core::SubmitSend(std::unique_ptr<SendOp> op) {
 }
 
 void Core::Pump(UcxPeer& peer) {
+  // Two threads may connect at once; the one that found the peer may send before the task of the
+  // one that made it has opened the endpoint. That task pumps.
+  if (peer.endpoint_ == nullptr) return;
   while (!peer.failed() && !peer.queue_.empty() && peer.window_used_ < options_.window) {
     std::unique_ptr<SendOp> op = std::move(peer.queue_.front());
     peer.queue_.pop_front();

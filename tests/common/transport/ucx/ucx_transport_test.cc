@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <barrier>
 #include <future>
 #include <memory>
 #include <random>
@@ -247,6 +248,32 @@ TEST_P(TwoProcesses, OnePeerPerAddressAndIncarnation) {
   ASSERT_TRUE(d.ok()) << d.status();
   EXPECT_TRUE(SendAndWait(**d, test::HeaderFor(*payload, 1), {*payload}, payload).ok());
   EXPECT_TRUE(Eventually([&] { return child.Report().good == 2; }));
+}
+
+// Of threads that connect at once, one makes the connection; the others may send before it is open.
+TEST_P(TwoProcesses, ManyConnectAndSendAtOnce) {
+  Child child(GetParam());
+  const std::string address = child.address();
+  constexpr int kThreads = 4, kRounds = 150;
+  std::barrier round(kThreads);
+  std::atomic<int> refused{0}, ended{0};
+  std::vector<std::thread> threads;
+  for (int t = 0; t < kThreads; ++t) {
+    threads.emplace_back([&] {
+      for (int i = 1; i <= kRounds; ++i) {
+        round.arrive_and_wait();  // each round is a new incarnation, and so a new connection
+        auto peer = transport_->Connect(address, i);
+        if (!peer.ok()) {
+          ++refused;
+          continue;
+        }
+        (*peer)->Send("x", {}, nullptr, [&](absl::Status) { ++ended; });
+      }
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  EXPECT_EQ(refused, 0);
+  EXPECT_TRUE(Eventually([&] { return ended == kThreads * kRounds; })) << ended;
 }
 
 INSTANTIATE_TEST_SUITE_P(Lanes, TwoProcesses, ::testing::Values("posix,tcp", "tcp"),
