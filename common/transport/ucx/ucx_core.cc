@@ -144,7 +144,7 @@ void Core::Loop() {
       next_tick_ns = now + tick_ns;
     }
     if (worked) busy_ns = now;
-    if (now - busy_ns < spin_ns) continue;
+    if (now - busy_ns < spin_ns || !deferred_.empty()) continue;
     const bool idle =
         peers_.empty() && receives_.empty() && closing_.empty() && leaving_.empty();
     Sleep(idle ? now + 1000 * kMillisecond : next_tick_ns);
@@ -303,6 +303,8 @@ void Core::TearDown() {
     }
   };
   run_until(kDrainNs, false, [&] { return unfinished() || !leaving_.empty(); });
+  // However late it is: no endpoint outlives its worker.
+  ReapClosing(std::numeric_limits<int64_t>::max());
   run_until(kDrainNs + kFlushNs, true, [&] { return !leaving_.empty() || !closing_.empty(); });
   run_until(kQuarantineNs, true, unfinished);
   if (unfinished()) {
