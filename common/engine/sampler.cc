@@ -22,6 +22,8 @@ absl::Status CheckLogits(std::span<const float> logits) {
   return absl::InternalError("the model returned logits that are not numbers");
 }
 
+absl::Status NothingLeft() { return absl::InternalError("no token is left to choose from"); }
+
 std::int32_t MostLikely(std::span<const float> logits) {
   return static_cast<std::int32_t>(ArgMax(logits.data(), static_cast<std::int64_t>(logits.size())));
 }
@@ -173,12 +175,13 @@ absl::StatusOr<SampledToken> SampleToken(const SampleRequest& request, SamplerSc
   const bool greedy = request.params->temperature == 0;
   if (greedy && !ChangesLogits(request)) {
     result.token = MostLikely(request.logits);
+    if (request.logits[static_cast<std::size_t>(result.token)] == kNever) return NothingLeft();
   } else {
     scratch.logits.assign(request.logits.begin(), request.logits.end());
     ChangeLogits(request, scratch.logits);
     result.token = MostLikely(scratch.logits);
     const float max = scratch.logits[static_cast<std::size_t>(result.token)];
-    if (max == kNever) return absl::InternalError("no token is left to choose from");
+    if (max == kNever) return NothingLeft();
     if (!greedy) result.token = SampleRandom(request, max, scratch);
   }
   if (request.params->logprobs) {

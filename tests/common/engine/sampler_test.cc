@@ -255,6 +255,12 @@ TEST(Sampler, BadLogitsAreAnError) {
   request.params = &params;
   request.forbidden = all;
   EXPECT_EQ(SampleToken(request, scratch).status().code(), absl::StatusCode::kInternal);
+  const std::vector<float> none(6, -std::numeric_limits<float>::infinity());
+  request.forbidden = {};
+  request.logits = none;
+  for (params.temperature = 0; params.temperature < 2; ++params.temperature) {
+    EXPECT_EQ(SampleToken(request, scratch).status().code(), absl::StatusCode::kInternal);
+  }
 }
 
 TEST(Sampler, MinusInfinityIsNeverChosen) {
