@@ -9,8 +9,4 @@ namespace baton {
 // 0 or every value is NaN.
 std::int64_t ArgMax(const float* x, std::int64_t n);
 
-// p[n] = softmax(x / temperature) (temperature > 0); -inf gives exactly 0. x and p may be the
-// same. Returns false, p untouched, when no value is finite.
-bool Softmax(const float* x, std::int64_t n, float temperature, float* p);
-
 }  // namespace baton

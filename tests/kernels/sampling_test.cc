@@ -36,22 +36,5 @@ TEST(ArgMax, NaNAndInfinity) {
   }
 }
 
-TEST(Softmax, SumsToOneAndMasks) {
-  auto x = RandomFloats(1001, 7, 4.0f);
-  x[5] = -kInf;
-  std::vector<float> p(x.size());
-  ASSERT_TRUE(Softmax(x.data(), 1001, 0.7f, p.data()));
-  double sum = 0, total = 0;
-  for (float v : x) total += std::exp(static_cast<double>(v) / 0.7);
-  for (std::size_t i = 0; i < x.size(); ++i) {
-    sum += p[i];
-    EXPECT_NEAR(p[i], std::exp(static_cast<double>(x[i]) / 0.7) / total, 3e-6 * p[i] + 1e-12);
-  }
-  EXPECT_NEAR(sum, 1.0, 1e-5);
-  EXPECT_EQ(p[5], 0.0f);
-  std::vector<float> none(3, -kInf);
-  EXPECT_FALSE(Softmax(none.data(), 3, 1.0f, none.data()));
-}
-
 }  // namespace
 }  // namespace baton
