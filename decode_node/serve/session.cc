@@ -165,9 +165,15 @@ void Session::OnResolved(const absl::StatusOr<Space>& space) {
 }
 
 void Session::Submit() {
+  bool ended;
   {
     MutexLock lock(mu_);
-    if (ended_) return;
+    ended = ended_;
+  }
+  if (ended) {
+    // Cancel may have come before there was a hand-off that it could have cancelled.
+    if (auto h = handoff()) h->Cancel();
+    return;
   }
   auto handle = model_.engine->Submit(std::move(request_.request), shared_from_this());
   if (!handle.ok()) {

@@ -4,6 +4,10 @@
 #include <random>
 
 #include "common/base/fault.h"
+#include "common/node/space_proto.h"
+#include "decode_node/serve/producer_links.h"
+#include "decode_node/serve/request_checks.h"
+#include "decode_node/serve/session.h"
 #include "tests/decode_node/serve/node_pair.h"
 
 namespace baton {
@@ -255,6 +259,52 @@ TEST_F(NodePair, CancelAtRandomMomentsHoldsNothing) {
   }
   ExpectNothingHeld();
   EXPECT_TRUE(Ask(Request("m", Prompt(300, 1), "raw", {producer})).status.ok());
+}
+
+// The client may leave while the request is still being set up. Session and hand-off hold each
+// other until one of them ends.
+TEST_F(NodePair, CancelBeforeTheHandoffBeginsHoldsNothing) {
+  const std::string producer = StartPrefill("prefill", {Entry("m", "a")});
+  StartDecode({Entry("m", "a")});
+  MetricRegistry metrics;
+  auto workers = std::make_shared<WorkerPool>(1);
+  CodeReceiver receiver(workers, metrics, 1 << 20);
+  ProducerLinksOptions options;
+  options.self = MakeIdentity("test", 1, "decode");
+  options.timeout = std::chrono::seconds(20);
+  ProducerLinks links(options);
+  const auto counter = [&](const char* name, std::vector<std::string> labels) {
+    return metrics.AddCounterFamily(name, "Of the test.", std::move(labels));
+  };
+  const auto histogram = [&](const char* name, std::vector<std::string> labels) {
+    return metrics.AddHistogramFamily(name, "Of the test.", std::move(labels));
+  };
+  auto env = std::make_shared<const HandoffEnv>(
+      HandoffEnv{receiver, links, {}, 1, "inproc:test",
+                 histogram("baton_handoff_seconds", {"strategy", "lane"}),
+                 counter("baton_handoff_bytes_total", {"strategy", "lane"}),
+                 counter("baton_handoff_failures_total", {"strategy", "reason"})});
+  auto session_env = std::make_shared<const SessionEnv>(
+      SessionEnv{decode_->host(), workers, env, {},
+                 counter("baton_requests_total", {"model", "outcome"}),
+                 counter("baton_prefixes_total", {"where"}),
+                 histogram("baton_time_to_first_token_seconds", {"model"}),
+                 histogram("baton_inter_token_latency_seconds", {"model"}),
+                 histogram("baton_e2e_request_latency_seconds", {"model"})});
+  auto checked = CheckRequest(Request("m", Prompt(400, 9), "raw", {producer}), decode_->host(),
+                              Strategy::kRaw);
+  ASSERT_TRUE(checked.ok()) << checked.status();
+  // gRPC has a share of a writer until the call is over; there is no call here.
+  static auto* const writers = new std::vector<std::shared_ptr<Session::Writer>>();
+  writers->push_back(Session::Writer::Create());
+  auto session = std::make_shared<Session>(session_env, *std::move(checked), writers->back(), false,
+                                           absl::InfiniteFuture(), [] {});
+  session->Cancel(absl::CancelledError("the client went away"));
+  session->Start();
+  std::weak_ptr<Session> gone = session;
+  session.reset();
+  EXPECT_TRUE(Eventually([&] { return gone.expired(); }));
+  workers->Stop();
 }
 
 TEST_F(NodePair, ManyAtOnceEqualTheirSerialAnswers) {
