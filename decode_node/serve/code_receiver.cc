@@ -87,6 +87,10 @@ class FrameLanding final : public Landing, public std::enable_shared_from_this<F
 IncomingTransfer::IncomingTransfer(IncomingSpec spec, IncomingCallbacks callbacks)
     : spec_{spec.transfer_id, spec.generation, spec.secret, spec.page_layout, nullptr},
       callbacks_(std::move(callbacks)),
+      first_row_(spec.landing->first_page * kPageRows),
+      end_row_(spec.landing->end),
+      layers_(spec.landing->layers),
+      kv_heads_(spec.landing->kv_heads),
       last_frame_ns_(SteadyClock::now().time_since_epoch().count()),
       landing_(std::move(spec.landing)) {
   const auto rows = static_cast<std::size_t>(landing_->end - landing_->begin);
@@ -109,20 +113,11 @@ bool IncomingTransfer::Claim(std::uint32_t sequence) {
 
 absl::Status IncomingTransfer::CheckHead(const FrameHead& head, std::uint64_t payload_bytes) const {
   const FrameHeader& h = head.header;
-  std::int32_t first_row, end, layers;
-  std::uint32_t kv_heads;
-  {
-    MutexLock lock(mu_);
-    if (closed_) return absl::FailedPreconditionError("the transfer is over");
-    first_row = landing_->first_page * kPageRows;
-    end = landing_->end;
-    layers = landing_->layers;
-    kv_heads = static_cast<std::uint32_t>(landing_->kv_heads);
-  }
+  const auto kv_heads = static_cast<std::uint32_t>(kv_heads_);
   if (h.kind != FrameKind::kRawKv) return absl::InvalidArgumentError("kind");
-  if (h.layer >= static_cast<std::uint32_t>(layers)) return absl::InvalidArgumentError("layer");
-  if (h.token_begin % kPageRows != 0 || h.token_begin < static_cast<std::uint32_t>(first_row) ||
-      h.token_end > static_cast<std::uint32_t>(end) || h.token_begin >= h.token_end) {
+  if (h.layer >= static_cast<std::uint32_t>(layers_)) return absl::InvalidArgumentError("layer");
+  if (h.token_begin % kPageRows != 0 || h.token_begin < static_cast<std::uint32_t>(first_row_) ||
+      h.token_end > static_cast<std::uint32_t>(end_row_) || h.token_begin >= h.token_end) {
     return absl::InvalidArgumentError("token range");
   }
   const std::uint64_t part = PagesOf(h) * spec_.page_layout.k_bytes();
@@ -258,15 +253,21 @@ absl::StatusOr<std::shared_ptr<Landing>> CodeReceiver::OnHeader(std::string_view
     return Drop("unauthenticated", std::string(s.message()));
   }
   if (absl::Status s = transfer->CheckHead(*head, payload_bytes); !s.ok()) {
+    transfer->callbacks_.on_error(
+        absl::DataLossError(absl::StrCat("a frame does not fit the transfer: ", s.message())));
     return Drop("mismatch", std::string(s.message()));
   }
+  if (!transfer->Claim(h.sequence)) return Drop("duplicate", absl::StrCat("frame ", h.sequence));
   const auto bytes = static_cast<std::int64_t>(payload_bytes);
+  const auto refuse = [&](const std::string& why) {
+    transfer->callbacks_.on_error(absl::ResourceExhaustedError(why));
+    return Drop("over_limit", why);
+  };
   if (shared_->buffered.load() + bytes > max_buffered_bytes_) {
-    return Drop("over_limit", absl::StrCat("buffers would exceed ", max_buffered_bytes_, " bytes"));
+    return refuse(absl::StrCat("buffers would exceed ", max_buffered_bytes_, " bytes"));
   }
   std::unique_ptr<std::uint8_t[]> buffer(new (std::nothrow) std::uint8_t[payload_bytes]);
-  if (!buffer) return Drop("over_limit", "no memory for the frame");
-  if (!transfer->Claim(h.sequence)) return Drop("duplicate", absl::StrCat("frame ", h.sequence));
+  if (!buffer) return refuse("no memory for the frame");
   shared_->buffered.fetch_add(bytes);
   transfer->last_frame_ns_ = SteadyClock::now().time_since_epoch().count();
   return std::make_shared<FrameLanding>(shared_, std::move(transfer), *std::move(head),

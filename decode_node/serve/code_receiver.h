@@ -7,7 +7,8 @@
 // A frame is looked up by transfer id before a byte lands, then checked: generation, MAC, layer,
 // range, chunk table, length, duplicate. Its payload lands in a buffer of its own, which lives
 // until the transport's fence, so that a late writer can never touch a page. A worker checks the
-// hash and copies the rows. What fails a check is dropped and counted by reason.
+// hash and copies the rows. What fails a check is dropped and counted by reason; if it was signed
+// for this transfer and is no duplicate, the transfer is told, which could only wait for it in vain.
 //
 // Thread-safe. Callbacks run on workers or the transport's thread, without locks.
 #pragma once
@@ -64,7 +65,8 @@ class IncomingTransfer {
   friend class CodeReceiver;
   friend class FrameLanding;
 
-  // What a head must say to belong here; the reason of the refusal is the message.
+  // What a head must say to belong here; the reason of the refusal is the message. Takes no lock
+  // that is held during a copy.
   absl::Status CheckHead(const FrameHead& head, std::uint64_t payload_bytes) const;
   // False: this sequence number has been seen.
   bool Claim(std::uint32_t sequence) EXCLUDES(claim_mu_);
@@ -74,8 +76,9 @@ class IncomingTransfer {
                 std::int32_t page, std::vector<std::byte>& scratch) const;
   void Close() EXCLUDES(mu_);
 
-  const IncomingSpec spec_;
+  const IncomingSpec spec_;  // without the landing
   const IncomingCallbacks callbacks_;
+  const std::int32_t first_row_, end_row_, layers_, kv_heads_;  // of the landing
   std::atomic<std::int64_t> last_frame_ns_;
 
   Mutex claim_mu_;  // the transport's thread must not wait for a copy
