@@ -28,6 +28,7 @@ struct Entry {
   absl::Status failure;  // valid until retry_at
   SteadyClock::time_point retry_at;
   std::chrono::milliseconds backoff{0};
+  SteadyClock::time_point used;  // by the latest Get
 };
 
 struct LinkCall {
@@ -45,6 +46,18 @@ struct ProducerLinks::State : std::enable_shared_from_this<State> {
   Mutex mu;
   std::map<Key, Entry> entries GUARDED_BY(mu);
   std::map<std::string, std::shared_ptr<v1::Prefill::Stub>> stubs GUARDED_BY(mu);
+  SteadyClock::time_point next_prune GUARDED_BY(mu) = SteadyClock::now() + options.idle;
+
+  // Producers come and go under ever new addresses; those of the past must not pile up.
+  void Prune(SteadyClock::time_point now) REQUIRES(mu) {
+    if (now < next_prune) return;
+    next_prune = now + options.idle;
+    std::erase_if(entries, [&](const auto& item) {
+      return !item.second.linking && now - item.second.used >= options.idle;
+    });
+    // Links and calls hold their stub; new holders come from here, under the lock.
+    std::erase_if(stubs, [](const auto& item) { return item.second.use_count() == 1; });
+  }
 
   absl::StatusOr<std::shared_ptr<v1::Prefill::Stub>> StubFor(const std::string& address) {
     MutexLock lock(mu);
@@ -139,11 +152,14 @@ void ProducerLinks::Get(const std::string& address, const std::string& base_mode
   std::optional<Result> known;
   bool call = false;
   {
+    const auto now = SteadyClock::now();
     MutexLock lock(state_->mu);
+    state_->Prune(now);
     Entry& e = state_->entries[key];
+    e.used = now;
     if (e.link) {
       known = e.link;
-    } else if (!e.linking && SteadyClock::now() < e.retry_at) {
+    } else if (!e.linking && now < e.retry_at) {
       known = e.failure;
     } else {
       e.waiting.push_back(std::move(done));
@@ -162,6 +178,11 @@ void ProducerLinks::Drop(const std::shared_ptr<const ProducerLink>& link) {
   for (auto& [key, e] : state_->entries) {
     if (e.link == link) e.link = nullptr;
   }
+}
+
+std::size_t ProducerLinks::known() const {
+  MutexLock lock(state_->mu);
+  return std::max(state_->entries.size(), state_->stubs.size());
 }
 
 }  // namespace baton

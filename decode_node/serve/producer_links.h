@@ -38,6 +38,7 @@ struct ProducerLinksOptions {
   std::chrono::milliseconds timeout{1'000};
   std::chrono::milliseconds backoff_initial{100};
   std::chrono::milliseconds backoff_max{2'000};
+  std::chrono::milliseconds idle{600'000};  // what nobody asked for so long is forgotten
   int max_message_bytes = 16 << 20;
   std::optional<ChannelTls> tls;
 };
@@ -58,6 +59,9 @@ class ProducerLinks {
   // The link failed in use or its producer has restarted: the next Get makes a new one. Does
   // nothing if that has happened already.
   void Drop(const std::shared_ptr<const ProducerLink>& link);
+
+  // Producers that are remembered, dead ones included.
+  std::size_t known() const;
 
  private:
   struct State;
