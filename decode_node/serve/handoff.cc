@@ -286,7 +286,7 @@ void Handoff::Cancel() {
 }
 
 void Handoff::Tick() {
-  Post([](Handoff& h) { h.CheckClocks(); });
+  if (!over_) Post([](Handoff& h) { h.CheckClocks(); });
 }
 
 void Handoff::CheckClocks() {
@@ -312,6 +312,7 @@ void Handoff::StopAttempt() {
 
 void Handoff::Finish() {
   state_ = State::kOver;
+  over_ = true;
   StopAttempt();
   landing_.reset();
   callbacks_ = {};

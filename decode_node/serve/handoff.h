@@ -10,6 +10,7 @@
 // thread waits. After Cancel, or once over, no callback comes.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -120,6 +121,7 @@ class Handoff : public std::enable_shared_from_this<Handoff> {
   const std::shared_ptr<const HandoffEnv> env_;
   const HandoffPlan plan_;
   Strand strand_;
+  std::atomic<bool> over_{false};  // spares the strand the ticks of a session that only decodes
 
   // Strand only.
   HandoffCallbacks callbacks_;
