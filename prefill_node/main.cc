@@ -8,6 +8,7 @@
 #include "common/base/logging.h"
 #include "common/base/signals.h"
 #include "common/config/load.h"
+#include "common/config/reload.h"
 #include "common/node/command_line.h"
 #include "common/transport/ucx/ucx_transport.h"
 #include "prefill_node/prefill_node.h"
@@ -51,16 +52,21 @@ int Main(int argc, char** argv) {
   if (!shutdown.ok()) return Fail(shutdown.status(), 1);
   InitLogging({config->log.level, config->log.format, NodeName(config->node.name), {}});
   if (absl::Status s = InitFaultsFromEnv(); !s.ok()) return Fail(s, 2);
-  LogLines("config: ", config::PrintEffective(section, *config));
+  LogLines(LogLevel::kInfo, "config: ", config::PrintEffective(section, *config));
   auto node = PrefillNode::Start(*config, MakeTransport(config->transport));
   if (!node.ok()) return Fail(node.status(), 1);
   if (!line.ports_file.empty()) {
     absl::Status s = WritePortsFile(line.ports_file, (*node)->grpc_port(), (*node)->http_port());
     if (!s.ok()) return Fail(s, 1);
   }
+  (*shutdown)->OnHup([&] {
+    const absl::Status status = config::ReloadFile(section, line.config_path, load, *config);
+    if (status.ok()) SetLogLevel(config->log.level);
+  });
   (*shutdown)->Wait();
+  (*shutdown)->OnHup(nullptr);
   BATON_LOG_INFO("draining");
-  (*node)->Drain();
+  (*node)->Drain(config->shutdown.drain_timeout);
   return 0;
 }
 

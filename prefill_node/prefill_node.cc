@@ -1,8 +1,10 @@
 #include "prefill_node/prefill_node.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "common/base/ids.h"
 #include "common/base/logging.h"
@@ -78,11 +80,13 @@ class PrefillNode::Impl {
     return absl::OkStatus();
   }
 
-  void Drain() {
+  void Drain(std::chrono::nanoseconds timeout) {
+    const absl::Time end = absl::Now() + absl::FromChrono(timeout);
     service_->StartDraining();
-    const auto timeout = config_.shutdown.drain_timeout;
+    server_->SetServing(kServiceName, false);
+    server_->SetServing("", false);
     host_->Drain(timeout);
-    server_->Drain(absl::FromChrono(timeout));
+    server_->Drain(std::max(absl::ZeroDuration(), end - absl::Now()));
   }
 
   const PrefillConfig config_;
@@ -110,6 +114,6 @@ int PrefillNode::http_port() const { return impl_->http_->port(); }
 ModelHost& PrefillNode::host() { return *impl_->host_; }
 PrefillService& PrefillNode::service() { return *impl_->service_; }
 MetricRegistry& PrefillNode::metrics() { return impl_->metrics_; }
-void PrefillNode::Drain() { impl_->Drain(); }
+void PrefillNode::Drain(std::chrono::nanoseconds timeout) { impl_->Drain(timeout); }
 
 }  // namespace baton

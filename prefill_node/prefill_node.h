@@ -1,9 +1,10 @@
 // A prefill node in one object, so that tests can run one inside a process.
 //
 //   BATON_ASSIGN_OR_RETURN(auto node, PrefillNode::Start(config, transport));
-//   node->Drain();   // the destructor stops at once
+//   node->Drain(std::chrono::seconds(30));   // the destructor stops at once
 #pragma once
 
+#include <chrono>
 #include <memory>
 
 #include "absl/status/statusor.h"
@@ -30,8 +31,8 @@ class PrefillNode {
   PrefillService& service();
   MetricRegistry& metrics();
 
-  // Refuses new work, lets what runs finish within shutdown.drain_timeout, then cancels it.
-  void Drain();
+  // Refuses new work, lets what runs finish within `timeout`, then cancels it.
+  void Drain(std::chrono::nanoseconds timeout);
 
  private:
   class Impl;

@@ -1,6 +1,7 @@
 // baton-router: the public gRPC and HTTP API of a cluster.
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <boost/asio/ip/host_name.hpp>
 #include <cstdio>
 #include <fstream>
 #include <memory>
@@ -16,6 +17,7 @@
 #include "common/base/strings.h"
 #include "common/base/version.h"
 #include "common/config/load.h"
+#include "common/config/reload.h"
 #include "common/metrics/metrics.h"
 #include "common/rpc/rpc_server.h"
 #include "router/discovery/static_directory.h"
@@ -52,35 +54,18 @@ absl::Status WritePorts(const std::string& path, int grpc_port, int http_port) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<RouterConfig> Load(const Arguments& arguments) {
+config::LoadOptions LoadOptionsOf(const Arguments& arguments) {
   config::LoadOptions options;
   options.sets = arguments.sets;
-  return config::LoadFile(RouterSection(), arguments.config, options);
+  return options;
 }
 
 void SetUpLogging(const RouterConfig& config) {
   LogOptions options;
   options.level = config.log.level;
   options.format = config.log.format;
-  options.node = config.node.name.empty() ? "router" : config.node.name;
+  options.node = config.node.name.empty() ? boost::asio::ip::host_name() : config.node.name;
   InitLogging(std::move(options));
-}
-
-// SIGHUP: what can change without a restart does, the rest is named.
-void Reload(const Arguments& arguments, RouterConfig& running) {
-  const absl::StatusOr<RouterConfig> next = Load(arguments);
-  if (!next.ok()) {
-    BATON_LOG_ERROR("reload refused, the old configuration stays: {}", next.status().message());
-    return;
-  }
-  const auto section = RouterSection();
-  const config::ReloadPlan plan = config::CompareForReload(section, running, *next);
-  running = config::ApplyReloadable(section, running, *next);
-  SetLogLevel(running.log.level);
-  for (const std::string& key : plan.reloadable) BATON_LOG_INFO("reloaded: {}", key);
-  for (const std::string& key : plan.needs_restart) {
-    BATON_LOG_WARN("changed in the file but needs a restart: {}", key);
-  }
 }
 
 absl::Status Serve(const Arguments& arguments, RouterConfig config, ShutdownSignal& shutdown) {
@@ -95,12 +80,10 @@ absl::Status Serve(const Arguments& arguments, RouterConfig config, ShutdownSign
   HttpServerOptions http_options = ToHttpServerOptions(config.http);
   http_options.error_response = OpenAiService::ErrorFor;
   BATON_ASSIGN_OR_RETURN(
-      const auto http,
-      HttpServer::Start(http_options, [&openai](HttpRequest request,
-                                                std::shared_ptr<HttpReply> reply) {
+      const auto http, HttpServer::Start(http_options, [&openai](HttpRequest request,
+                                                                 std::shared_ptr<HttpReply> reply) {
         openai.Handle(std::move(request), std::move(reply));
       }));
-  shutdown.OnHup([&arguments, &config] { Reload(arguments, config); });
   rpc->SetServing("", true);
   rpc->SetServing(kServiceName, true);
   if (!arguments.ports_file.empty()) {
@@ -108,11 +91,18 @@ absl::Status Serve(const Arguments& arguments, RouterConfig config, ShutdownSign
   }
   BATON_LOG_INFO("ready: gRPC on {}, HTTP on {}:{}, message limit {} bytes", rpc->address(),
                  config.http.bind, http->port(), config.rpc.max_message_bytes);
+  shutdown.OnHup([&arguments, &config] {
+    const absl::Status status =
+        config::ReloadFile(RouterSection(), arguments.config, LoadOptionsOf(arguments), config);
+    if (status.ok()) SetLogLevel(config.log.level);
+  });
   const int signal = shutdown.Wait();
+  shutdown.OnHup(nullptr);
   const absl::Duration timeout = absl::FromChrono(config.shutdown.drain_timeout);
   BATON_LOG_INFO("signal {}: draining {} generations, at most {}", signal, router->inflight(),
                  absl::FormatDuration(timeout));
-  shutdown.OnHup(nullptr);
+  rpc->SetServing("", false);
+  rpc->SetServing(kServiceName, false);
   router->StartDraining();
   openai.StartDraining();
   const absl::Time end = absl::Now() + timeout;
@@ -128,7 +118,8 @@ int Fail(const absl::Status& status, int code) {
 }
 
 int Run(const Arguments& arguments) {
-  absl::StatusOr<RouterConfig> config = Load(arguments);
+  absl::StatusOr<RouterConfig> config =
+      config::LoadFile(RouterSection(), arguments.config, LoadOptionsOf(arguments));
   if (!config.ok()) return Fail(config.status(), 2);
   if (arguments.check) {
     std::printf("%s", config::PrintEffective(RouterSection(), *config).c_str());
@@ -138,8 +129,8 @@ int Run(const Arguments& arguments) {
   auto shutdown = ShutdownSignal::Install();
   if (!shutdown.ok()) return Fail(shutdown.status(), 1);
   SetUpLogging(*config);
-  BATON_LOG_INFO("baton-router {}, effective configuration:\n{}", Version(),
-                 config::PrintEffective(RouterSection(), *config));
+  BATON_LOG_INFO("baton-router {}", Version());
+  LogLines(LogLevel::kInfo, "config: ", config::PrintEffective(RouterSection(), *config));
   const absl::Status status = Serve(arguments, *std::move(config), **shutdown);
   if (!status.ok()) return Fail(status, 1);
   return 0;
@@ -158,7 +149,7 @@ int main(int argc, char** argv) {
   app.add_option("--ports-file", arguments.ports_file,
                  "write the ports listened on to this file as JSON when ready");
   app.add_flag("--check", arguments.check, "check the configuration, print what is in force, exit");
-  app.set_version_flag("--version", std::string(baton::Version()));
+  app.set_version_flag("--version", "baton-router " + std::string(baton::Version()));
   CLI11_PARSE(app, argc, argv);
   return baton::Run(arguments);
 }

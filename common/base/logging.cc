@@ -222,6 +222,14 @@ std::string_view LogLevelName(LogLevel level) {
   return "off";
 }
 
+void LogLines(LogLevel level, std::string_view prefix, std::string_view text) {
+  while (!text.empty()) {
+    const size_t end = text.find('\n');
+    BATON_LOG_AT(level, "{}{}", prefix, text.substr(0, end));
+    text = end == std::string_view::npos ? std::string_view() : text.substr(end + 1);
+  }
+}
+
 ScopedRequestId::ScopedRequestId(std::string_view request_id)
     : previous_(std::exchange(t_request_id, std::string(request_id))) {}
 

@@ -40,6 +40,9 @@ void SetLogLevel(LogLevel level);
 LogLevel GetLogLevel();
 std::string_view LogLevelName(LogLevel level);  // "debug", "info", "warn", "error", "off"
 
+// One message a line, each behind `prefix`: a line break inside a message is written escaped.
+void LogLines(LogLevel level, std::string_view prefix, std::string_view text);
+
 // Every message of this thread carries `request_id` until the scope ends. Nests.
 class ScopedRequestId {
  public:

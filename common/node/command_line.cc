@@ -69,14 +69,6 @@ std::string AdvertisedAddress(const std::string& advertise, const std::string& b
   return absl::StrCat(host, ":", port);
 }
 
-void LogLines(std::string_view prefix, std::string_view text) {
-  while (!text.empty()) {
-    const size_t end = text.find('\n');
-    BATON_LOG_INFO("{}{}", prefix, text.substr(0, end));
-    text = end == std::string_view::npos ? std::string_view() : text.substr(end + 1);
-  }
-}
-
 std::string NodeName(const std::string& configured) {
   return configured.empty() ? HostName() : configured;
 }

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -29,9 +28,6 @@ absl::Status WritePortsFile(const std::string& path, int grpc_port, int http_por
 // The address told to peers: `advertise` with the port added when it has none; empty: bind and port
 // (the host's name for a bind to every address).
 std::string AdvertisedAddress(const std::string& advertise, const std::string& bind, int port);
-
-// One log message a line: the log keeps line breaks inside a message escaped.
-void LogLines(std::string_view prefix, std::string_view text);
 
 // `name` of the config, or the host's.
 std::string NodeName(const std::string& configured);

@@ -1,7 +1,9 @@
 #include "decode_node/serve/decode_node.h"
 
+#include <algorithm>
 #include <utility>
 
+#include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "common/base/ids.h"
 #include "common/base/logging.h"
@@ -59,10 +61,13 @@ class DecodeNode::Impl {
     return Listen();
   }
 
-  void Drain() {
+  void Drain(std::chrono::nanoseconds timeout) {
+    const absl::Time end = absl::Now() + absl::FromChrono(timeout);
     service_->StartDraining();
-    host_->Drain(config_.shutdown.drain_timeout);
-    server_->Drain(absl::FromChrono(config_.shutdown.drain_timeout));
+    server_->SetServing(kServiceName, false);
+    server_->SetServing("", false);
+    host_->Drain(timeout);
+    server_->Drain(std::max(absl::ZeroDuration(), end - absl::Now()));
   }
 
   const DecodeConfig config_;
@@ -170,6 +175,6 @@ ModelHost& DecodeNode::host() { return *impl_->host_; }
 DecodeService& DecodeNode::service() { return *impl_->service_; }
 const CodeReceiver& DecodeNode::receiver() const { return *impl_->receiver_; }
 MetricRegistry& DecodeNode::metrics() { return impl_->metrics_; }
-void DecodeNode::Drain() { impl_->Drain(); }
+void DecodeNode::Drain(std::chrono::nanoseconds timeout) { impl_->Drain(timeout); }
 
 }  // namespace baton

@@ -1,9 +1,10 @@
 // A decode node in one object, so that tests can run one inside a process.
 //
 //   BATON_ASSIGN_OR_RETURN(auto node, DecodeNode::Start(config, transport));
-//   node->Drain();   // the destructor stops at once
+//   node->Drain(std::chrono::seconds(30));   // the destructor stops at once
 #pragma once
 
+#include <chrono>
 #include <memory>
 
 #include "absl/status/statusor.h"
@@ -32,8 +33,8 @@ class DecodeNode {
   const CodeReceiver& receiver() const;
   MetricRegistry& metrics();
 
-  // Refuses new work, lets what runs finish within shutdown.drain_timeout, then cancels it.
-  void Drain();
+  // Refuses new work, lets what runs finish within `timeout`, then cancels it.
+  void Drain(std::chrono::nanoseconds timeout);
 
  private:
   class Impl;

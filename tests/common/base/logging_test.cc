@@ -54,6 +54,15 @@ TEST_F(LoggingTest, LevelsFilter) {
   EXPECT_EQ(lines_.size(), 3u);
 }
 
+TEST_F(LoggingTest, LogLinesWritesOneMessageALine) {
+  Start(LogFormat::kText);
+  LogLines(LogLevel::kInfo, "config: ", "a: 1\n  b: 2\n");
+  LogLines(LogLevel::kDebug, "", "filtered");
+  ASSERT_EQ(lines_.size(), 2u);
+  EXPECT_THAT(lines_[0], HasSubstr("] config: a: 1 ("));
+  EXPECT_THAT(lines_[1], HasSubstr("] config:   b: 2 ("));
+}
+
 TEST_F(LoggingTest, FilteredArgumentsAreNotEvaluated) {
   Start(LogFormat::kText, LogLevel::kError);
   int evaluated = 0;

@@ -125,7 +125,7 @@ TEST_F(DecodeServiceTest, DrainRefusesNewAndFinishesOld) {
   EXPECT_TRUE(Eventually([&] { return decode_->service().live_sessions() == 1; }));
   decode_->service().StartDraining();
   EXPECT_EQ(Ask(Good()).status.code(), absl::StatusCode::kUnavailable);
-  decode_->Drain();
+  decode_->Drain(std::chrono::seconds(30));
   asking.join();
   EXPECT_TRUE(old.status.ok()) << old.status;
   EXPECT_EQ(old.tokens.size(), 400u);
