@@ -48,7 +48,8 @@ TEST_P(FixtureTest, RendersAsJinjaDoes) {
 }
 
 TEST_P(FixtureTest, TemplateTextIsRecognised) {
-  for (const Json& text : Fixture(GetParam())["templates"]) {
+  const Json fixture = Fixture(GetParam());
+  for (const Json& text : fixture["templates"]) {
     const auto chat = ChatTemplate::Recognise(text.get<std::string>());
     ASSERT_TRUE(chat.ok()) << chat.status();
     EXPECT_EQ(chat->name(), GetParam());
@@ -114,7 +115,8 @@ TEST_F(SmolLm2ChatTest, UserTextNeverBecomesSpecial) {
 // is what Hugging Face does.
 TEST_F(SmolLm2ChatTest, SameIdsAsTheRenderedText) {
   const auto chat = *ChatTemplate::ByName("smollm2");
-  for (const Json& item : Fixture("smollm2")["cases"]) {
+  const Json fixture = Fixture("smollm2");
+  for (const Json& item : fixture["cases"]) {
     const auto messages = Messages(item["messages"]);
     const bool hostile = item["messages"].dump().find("<|im_end|>") != std::string::npos;
     const RenderOptions options{.add_generation_prompt = item["add_generation_prompt"],
