@@ -7,10 +7,10 @@
 // A frame is looked up by transfer id before a byte lands, then checked: generation, MAC, layer,
 // range, chunk table, length, duplicate. Its payload lands in a buffer of its own, which lives
 // until the transport's fence, so that a late writer can never touch a page. A worker checks the
-// hash and copies the rows. What fails a check is dropped and counted by reason; if it was signed
-// for this transfer and is no duplicate, the transfer is told, which could only wait for it in vain.
+// hash and copies the rows. What fails a check is dropped and counted by reason. If it was signed
+// for this transfer and is no duplicate, the transfer is told: it would wait for it in vain.
 //
-// Thread-safe. Callbacks run on workers or the transport's thread, without locks.
+// Thread-safe. Callbacks run on workers or the transport's thread, without locks of this room.
 #pragma once
 
 #include <atomic>

@@ -42,7 +42,8 @@ Core::~Core() {
 absl::Status Core::Start() {
   std::promise<absl::Status> started;
   std::future<absl::Status> result = started.get_future();
-  thread_ = std::thread([this, started = std::move(started)]() mutable { Run(std::move(started)); });
+  thread_ =
+      std::thread([this, started = std::move(started)]() mutable { Run(std::move(started)); });
   absl::Status status = result.get();
   if (!status.ok()) thread_.join();
   return status;

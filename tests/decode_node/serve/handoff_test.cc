@@ -174,7 +174,9 @@ TEST_F(NodePair, BadFramesAreDroppedAndTheAnswerIsRight) {
     const Answer got = Ask(Request("m", prompt, "raw", {producer}));
     ASSERT_TRUE(got.status.ok()) << c.name << ": " << got.status;
     EXPECT_EQ(got.tokens, want.tokens) << c.name;
-    if (*c.reason != '\0') EXPECT_GT(decode_->receiver().Dropped(c.reason), 0) << c.name;
+    if (*c.reason != '\0') {
+      EXPECT_GT(decode_->receiver().Dropped(c.reason), 0) << c.name;
+    }
     const bool harmless = c.faults.drop == 0 && c.faults.corrupt == 0;
     EXPECT_EQ(got.timing().strategy(), harmless ? "raw" : "oracle") << c.name;
   }
@@ -280,12 +282,19 @@ TEST_F(NodePair, CancelBeforeTheHandoffBeginsHoldsNothing) {
     return metrics.AddHistogramFamily(name, "Of the test.", std::move(labels));
   };
   auto env = std::make_shared<const HandoffEnv>(
-      HandoffEnv{receiver, links, {}, 1, "inproc:test",
+      HandoffEnv{receiver,
+                 links,
+                 {},
+                 1,
+                 "inproc:test",
                  histogram("baton_handoff_seconds", {"strategy", "lane"}),
                  counter("baton_handoff_bytes_total", {"strategy", "lane"}),
                  counter("baton_handoff_failures_total", {"strategy", "reason"})});
   auto session_env = std::make_shared<const SessionEnv>(
-      SessionEnv{decode_->host(), workers, env, {},
+      SessionEnv{decode_->host(),
+                 workers,
+                 env,
+                 {},
                  counter("baton_requests_total", {"model", "outcome"}),
                  counter("baton_prefixes_total", {"where"}),
                  histogram("baton_time_to_first_token_seconds", {"model"}),
