@@ -10,6 +10,7 @@ namespace baton {
 namespace {
 
 constexpr std::string_view kBudgetSuffix = "+budget";
+constexpr std::string_view kMixed = "mixed";
 
 absl::Status Bad(std::string_view text, std::string_view why) {
   return absl::InvalidArgumentError(fmt::format(
@@ -75,8 +76,7 @@ absl::StatusOr<Fidelity> Fidelity::Parse(std::string_view text) {
   const std::string_view codec = rest.substr(0, at);
   const std::string_view rate = rest.substr(at + 1);
   if (!IsName(codec)) return Bad(text, "the codec is missing or has a character that names don't");
-  const auto [end, error] =
-      std::from_chars(rate.data(), rate.data() + rate.size(), fidelity.rate_);
+  const auto [end, error] = std::from_chars(rate.data(), rate.data() + rate.size(), fidelity.rate_);
   if (error != std::errc() || end != rate.data() + rate.size() || !std::isfinite(fidelity.rate_) ||
       fidelity.rate_ <= 0) {
     return Bad(text, "the rate is not a number above 0");
@@ -89,10 +89,16 @@ absl::StatusOr<Fidelity> Fidelity::Parse(std::string_view text) {
 std::string Fidelity::ToString() const {
   std::string text;
   switch (kind_) {
-    case Kind::kExact: text = "exact"; break;
-    case Kind::kRaw: text = "raw:" + source_; break;
+    case Kind::kExact:
+      text = "exact";
+      break;
+    case Kind::kRaw:
+      text = "raw:" + source_;
+      break;
     // {} prints the shortest digits that read back to the same double.
-    case Kind::kCode: text = fmt::format("code:{}@{}", source_, rate_); break;
+    case Kind::kCode:
+      text = fmt::format("code:{}@{}", source_, rate_);
+      break;
   }
   if (budget_) text += kBudgetSuffix;
   return text;
@@ -102,6 +108,7 @@ bool Satisfies(const Fidelity& least, const Fidelity& have) {
   if (have.budget() && !least.budget()) return false;
   if (have.kind() == Fidelity::Kind::kExact) return true;
   if (have.kind() != least.kind() || have.source() != least.source()) return false;
+  if (have.source() == kMixed) return false;
   return have.kind() == Fidelity::Kind::kRaw || have.rate() >= least.rate();
 }
 
@@ -109,7 +116,14 @@ Fidelity Combine(const Fidelity& prefix, const Fidelity& own) {
   const bool own_is_worse = Rank(own.kind()) != Rank(prefix.kind())
                                 ? Rank(own.kind()) > Rank(prefix.kind())
                                 : own.kind() == Fidelity::Kind::kCode && own.rate() < prefix.rate();
-  const Fidelity& worse = own_is_worse ? own : prefix;
+  Fidelity worse = own_is_worse ? own : prefix;
+  const Fidelity& other = own_is_worse ? prefix : own;
+  const bool same = other.kind() == worse.kind() && other.source() == worse.source();
+  if (!same && other.kind() != Fidelity::Kind::kExact) {
+    worse = worse.kind() == Fidelity::Kind::kRaw
+                ? Fidelity::Raw(std::string(kMixed))
+                : Fidelity::Code(std::string(kMixed), worse.rate());
+  }
   return prefix.budget() || own.budget() ? worse.WithBudget() : worse;
 }
 

@@ -60,12 +60,27 @@ TEST(FidelityTest, LaterBlocksInherit) {
   EXPECT_EQ(combine("raw:b", "exact"), "raw:b");
   EXPECT_EQ(combine("code:c@2", "exact"), "code:c@2");
   EXPECT_EQ(combine("exact", "raw:b"), "raw:b");
-  EXPECT_EQ(combine("raw:b", "code:c@2"), "code:c@2");
-  EXPECT_EQ(combine("code:c@2", "raw:b"), "code:c@2");
+  EXPECT_EQ(combine("raw:b", "raw:b"), "raw:b");
   EXPECT_EQ(combine("code:c@2", "code:c@4"), "code:c@2");
   EXPECT_EQ(combine("code:c@4", "code:c@2"), "code:c@2");
   EXPECT_EQ(combine("raw:b+budget", "exact"), "raw:b+budget");
   EXPECT_EQ(combine("exact", "exact+budget"), "exact+budget");
+}
+
+// A request that accepts one approximation has not accepted another one below it.
+TEST(FidelityTest, TwoApproximationsServeNobody) {
+  const std::pair<const char*, const char*> pairs[] = {
+      {"raw:a", "raw:b"}, {"code:a@8", "code:b@2"}, {"raw:b", "code:c@2"}, {"code:c@2", "raw:b"}};
+  for (const auto& [prefix, own] : pairs) {
+    for (const auto& [p, o] : {std::pair(prefix, own), std::pair(own, prefix)}) {
+      const Fidelity mixed = Combine(Must(p), Must(o));
+      EXPECT_TRUE(Fidelity::Parse(mixed.ToString()).ok()) << mixed.ToString();
+      for (const Fidelity& least : {Fidelity::Exact(), Must(p), Must(o), mixed}) {
+        EXPECT_FALSE(Satisfies(least, mixed)) << p << " below " << o << " for " << least.ToString();
+      }
+      EXPECT_FALSE(Satisfies(Must(o), Combine(mixed, Fidelity::Exact())));
+    }
+  }
 }
 
 // Nothing computed over an approximate prefix may ever serve `oracle`.
