@@ -54,7 +54,6 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
 
   void ReadRequest();
   void OnHeader(boost::system::error_code error);
-  void ReadBody();
   void OnRead(boost::system::error_code error);
   void OnReadError(boost::system::error_code error);
   void Dispatch();

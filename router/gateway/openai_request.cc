@@ -49,13 +49,18 @@ void ReadSampling(JsonReader& in, v1::SamplingParams* out) {
   }
 }
 
-void ReadStop(JsonReader& in, v1::StopConditions* out) {
+// What OpenAI's /v1/completions generates when a request names no limit; chat fills the context.
+constexpr int64_t kDefaultCompletionTokens = 16;
+
+void ReadStop(JsonReader& in, OpenAiKind kind, v1::StopConditions* out) {
   const auto max_tokens = in.Int("max_tokens");
   const auto max_completion = in.Int("max_completion_tokens");
   if (max_completion) {
     out->set_max_tokens(*max_completion);
   } else if (max_tokens) {
     out->set_max_tokens(*max_tokens);
+  } else if (kind == OpenAiKind::kCompletion) {
+    out->set_max_tokens(kDefaultCompletionTokens);
   }
   if (auto v = in.Int("min_tokens")) out->set_min_tokens(*v);
   if (auto v = in.Bool("ignore_eos")) out->set_ignore_eos(*v);
@@ -327,7 +332,7 @@ std::variant<OpenAiRequest, ApiError> ParseOpenAiRequest(OpenAiKind kind, std::s
   v1::GenerateRequest common;
   common.set_model(in.String("model").value_or(""));
   ReadSampling(in, common.mutable_sampling());
-  ReadStop(in, common.mutable_stop());
+  ReadStop(in, kind, common.mutable_stop());
   ReadLogprobs(in, &out, common.mutable_sampling());
   ReadStream(in, &out);
   const int64_t n = in.Int("n").value_or(1);

@@ -25,7 +25,7 @@ namespace baton {
 // A model and the nodes that say they serve it.
 struct ModelRoute {
   v1::DecodeModel model;                     // of a usable node where there is one
-  std::vector<std::shared_ptr<Node>> nodes;  // any state; same tokenizer as `model`
+  std::vector<std::shared_ptr<Node>> nodes;  // any state; each may have a tokenizer of its own
 };
 
 // Thread-safe.
@@ -42,7 +42,7 @@ class RouterCore {
   // node has answered yet.
   absl::StatusOr<ModelRoute> Resolve(const std::string& model) const;
 
-  // A node for a decode call, and a count of it. Avoids `tried` as long as there are others.
+  // A node for a decode call. Avoids `tried` as long as there are others.
   // `space`: not empty when a stream goes on: only nodes whose native space has this digest.
   // `suspects`: also take nodes that missed an answer, if there is no better one. Null: none.
   std::shared_ptr<Node> PickDecode(const v1::DecodeModel& model, const std::string& space,

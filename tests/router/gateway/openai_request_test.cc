@@ -68,6 +68,15 @@ TEST(OpenAiRequestTest, ReadsEveryField) {
   EXPECT_TRUE(r.include_usage);
 }
 
+// OpenAI's API reference: completions default to 16 tokens, chat to what the context holds.
+TEST(OpenAiRequestTest, CompletionsWithoutALimitStopAfter16Tokens) {
+  EXPECT_EQ(Parsed(OpenAiKind::kCompletion, Completion(R"("prompt":"a")")).prompts[0].stop()
+                .max_tokens(), 16);
+  EXPECT_EQ(Parsed(OpenAiKind::kCompletion, Completion(R"("prompt":"a","max_tokens":3)"))
+                .prompts[0].stop().max_tokens(), 3);
+  EXPECT_FALSE(Parsed(OpenAiKind::kChat, Chat(R"("n":1)")).prompts[0].stop().has_max_tokens());
+}
+
 TEST(OpenAiRequestTest, AbsentAndNullAreNotSet) {
   const OpenAiRequest r = Parsed(
       OpenAiKind::kChat, Chat(R"("temperature":null,"max_tokens":null,"stop":null,"n":null,
