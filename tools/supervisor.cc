@@ -11,10 +11,11 @@
 #include <cstdio>
 #include <cstring>
 #include <string_view>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "common/base/strings.h"
 #include "common/base/status_macros.h"
+#include "common/base/strings.h"
 
 namespace baton::tools {
 namespace {
@@ -37,6 +38,9 @@ void CopyLines(int fd, std::string name) {
   free(line);
   fclose(in);
 }
+
+// Ends what a child that is gone has left behind: its pipe would stay open, and its reader with it.
+void EndGroup(pid_t leader) { kill(-leader, SIGKILL); }
 
 std::string DescribeExit(int status) {
   if (WIFSIGNALED(status)) return absl::StrCat("was killed by signal ", WTERMSIG(status));
@@ -72,6 +76,7 @@ absl::Status Supervisor::Launch(Child& child) {
     dprintf(2, "cannot start %s: %s\n", argv[0], std::strerror(errno));
     _exit(127);
   }
+  setpgid(pid, pid);  // as the child does; whoever comes first
   close(out[1]);
   if (child.reader.joinable()) child.reader.join();
   child.reader = std::thread(CopyLines, out[0], child.spec.name);
@@ -82,7 +87,8 @@ absl::Status Supervisor::Launch(Child& child) {
 
 absl::Status Supervisor::Start(ChildSpec spec) {
   if (access(spec.argv.at(0).c_str(), X_OK) != 0) {
-    return absl::InternalError(absl::StrCat("cannot start ", spec.argv[0], ": ", std::strerror(errno)));
+    return absl::InternalError(
+        absl::StrCat("cannot start ", spec.argv[0], ": ", std::strerror(errno)));
   }
   auto child = std::make_unique<Child>();
   child->spec = std::move(spec);
@@ -97,12 +103,12 @@ absl::Status Supervisor::Poll() {
     if (child->pid > 0) {
       int status = 0;
       if (waitpid(child->pid, &status, WNOHANG) != child->pid) continue;
-      child->pid = -1;
+      EndGroup(std::exchange(child->pid, -1));
       if (now - child->started > std::chrono::minutes(1)) child->failures = 0;
       ++child->failures;
       if (child->failures > 5) {
         return absl::AbortedError(
-            absl::StrCat(child->spec.name, " ", DescribeExit(status), " for the fifth time in a row"));
+            absl::StrCat(child->spec.name, " ", DescribeExit(status), ", six times in a row"));
       }
       const auto wait = std::chrono::seconds(std::min(30, 1 << (child->failures - 1)));
       child->restart_at = now + wait;
@@ -132,12 +138,12 @@ void Supervisor::StopAll(std::chrono::milliseconds patience) {
       int status = 0;
       const pid_t got = waitpid(child->pid, &status, WNOHANG);
       if (got == child->pid || got < 0) {
-        child->pid = -1;
+        EndGroup(std::exchange(child->pid, -1));
       } else if (std::chrono::steady_clock::now() > deadline) {
         dprintf(2, "[up] %s did not stop in time: killed\n", child->spec.name.c_str());
         kill(child->pid, SIGKILL);
         waitpid(child->pid, &status, 0);
-        child->pid = -1;
+        EndGroup(std::exchange(child->pid, -1));
       } else {
         usleep(20'000);
       }

@@ -1,7 +1,7 @@
 // Child processes that are restarted when they die and stopped together.
 //
-// One thread (the caller's) drives everything through Poll(); one reader thread per child copies its
-// output, a prefix before each line. Children get SIGTERM when this process dies.
+// One thread (the caller's) drives everything through Poll(); one reader thread per child copies
+// its output, a prefix before each line. Children get SIGTERM when this process dies.
 #pragma once
 
 #include <sys/types.h>
