@@ -1,4 +1,7 @@
 // `baton up`: prefill, decode and router nodes from one YAML, supervised.
+#include <unistd.h>
+
+#include <filesystem>
 #include <fstream>
 #include <iostream>
 #include <memory>
@@ -6,16 +9,15 @@
 #include <thread>
 #include <vector>
 
-#include <filesystem>
-#include <unistd.h>
-
 #include "CLI/CLI.hpp"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/signals.h"
 #include "common/base/status_macros.h"
 #include "nlohmann/json.hpp"
 #include "tools/commands.h"
 #include "tools/supervisor.h"
+#include "tools/up_file.h"
 #include "yaml-cpp/yaml.h"
 
 namespace baton::tools {
@@ -26,12 +28,6 @@ struct UpOptions {
   std::string ports_file;
   int start_timeout_s = 120;
   int drain_timeout_s = 35;
-};
-
-struct NodeFile {
-  std::string name;    // "prefill", "decode-1", ...
-  std::string role;
-  YAML::Node yaml;
 };
 
 // A private folder for the generated files, removed at the end.
@@ -63,56 +59,6 @@ absl::StatusOr<std::string> ProgramPath(const std::string& program) {
   return (self.parent_path() / program).string();
 }
 
-// Adds `role`'s nodes: one mapping, or a list of mappings.
-absl::Status AddNodes(const YAML::Node& root, const std::string& role, std::vector<NodeFile>& out) {
-  const YAML::Node section = root[role];
-  if (!section) return absl::OkStatus();
-  if (section.IsMap()) {
-    out.push_back({role, role, YAML::Clone(section)});
-    return absl::OkStatus();
-  }
-  if (!section.IsSequence()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(role, ": give one node's settings, or a list of them"));
-  }
-  for (std::size_t i = 0; i < section.size(); ++i) {
-    out.push_back({absl::StrCat(role, "-", i + 1), role, YAML::Clone(section[i])});
-  }
-  return absl::OkStatus();
-}
-
-absl::StatusOr<std::vector<NodeFile>> ReadUpFile(const std::string& path) {
-  std::vector<NodeFile> nodes;
-  try {
-    const YAML::Node root = YAML::LoadFile(path);
-    if (!root.IsMap()) return absl::InvalidArgumentError(absl::StrCat(path, ": not a mapping"));
-    for (const auto& entry : root) {
-      const auto key = entry.first.as<std::string>();
-      if (key != "prefill" && key != "decode" && key != "router") {
-        return absl::InvalidArgumentError(absl::StrCat(
-            path, ":", entry.first.Mark().line + 1, ": unknown key '", key,
-            "'; allowed: prefill, decode, router"));
-      }
-    }
-    for (const char* role : {"prefill", "decode", "router"}) {
-      BATON_RETURN_IF_ERROR(AddNodes(root, role, nodes));
-    }
-  } catch (const YAML::Exception& e) {
-    return absl::InvalidArgumentError(absl::StrCat(path, ": ", e.what()));
-  }
-  int decodes = 0;
-  int routers = 0;
-  for (const NodeFile& n : nodes) {
-    decodes += n.role == "decode";
-    routers += n.role == "router";
-  }
-  if (decodes == 0) return absl::InvalidArgumentError(absl::StrCat(path, ": no 'decode' node"));
-  if (routers != 1) {
-    return absl::InvalidArgumentError(absl::StrCat(path, ": needs exactly one 'router'"));
-  }
-  return nodes;
-}
-
 struct Ports {
   int grpc = 0;
   int http = 0;
@@ -129,7 +75,8 @@ absl::StatusOr<Ports> WaitForPorts(const std::string& file, const std::string& n
     if (shutdown.WaitFor(std::chrono::milliseconds(50))) return absl::CancelledError("interrupted");
     BATON_RETURN_IF_ERROR(supervisor.Poll());
     if (!supervisor.Running(name)) {
-      return absl::FailedPreconditionError(absl::StrCat(name, " did not start: see its lines above"));
+      return absl::FailedPreconditionError(
+          absl::StrCat(name, " did not start: see its lines above"));
     }
   }
   return absl::DeadlineExceededError(
@@ -139,7 +86,9 @@ absl::StatusOr<Ports> WaitForPorts(const std::string& file, const std::string& n
 class Up {
  public:
   Up(UpOptions options, ScratchDir scratch, std::unique_ptr<ShutdownSignal> shutdown)
-      : options_(std::move(options)), scratch_(std::move(scratch)), shutdown_(std::move(shutdown)) {}
+      : options_(std::move(options)),
+        scratch_(std::move(scratch)),
+        shutdown_(std::move(shutdown)) {}
 
   absl::Status Run() {
     BATON_ASSIGN_OR_RETURN(std::vector<NodeFile> nodes, ReadUpFile(options_.config));
@@ -173,8 +122,8 @@ class Up {
     const std::string ports = scratch_.File(node.name + ".ports.json");
     std::ofstream(config) << node.yaml << "\n";
     BATON_ASSIGN_OR_RETURN(const std::string program, ProgramPath("baton-" + node.role));
-    BATON_RETURN_IF_ERROR(supervisor_.Start(
-        {node.name, {program, "--config", config, "--ports-file", ports}}));
+    BATON_RETURN_IF_ERROR(
+        supervisor_.Start({node.name, {program, "--config", config, "--ports-file", ports}}));
     BATON_ASSIGN_OR_RETURN(const Ports got,
                            WaitForPorts(ports, node.name, supervisor_, *shutdown_,
                                         std::chrono::seconds(options_.start_timeout_s)));
@@ -191,8 +140,9 @@ class Up {
   static std::string Host(const NodeFile& node) {
     const YAML::Node rpc = node.yaml["rpc"];
     std::string host = rpc && rpc["bind"] ? rpc["bind"].as<std::string>() : "127.0.0.1";
-    if (host == "0.0.0.0" || host == "::" || host == "[::]") host = "127.0.0.1";
-    return host;
+    if (host == "0.0.0.0") return "127.0.0.1";
+    if (host == "::") return "[::1]";
+    return absl::StrContains(host, ':') ? absl::StrCat("[", host, "]") : host;
   }
 
   absl::Status Announce(const Ports& router) {
@@ -202,7 +152,8 @@ class Up {
     if (options_.ports_file.empty()) return absl::OkStatus();
     // Written aside and renamed: a reader never sees half a file.
     const std::string aside = options_.ports_file + ".new";
-    std::ofstream(aside) << nlohmann::json{{"grpc", router.grpc}, {"http", router.http}}.dump() << "\n";
+    std::ofstream(aside) << nlohmann::json{{"grpc", router.grpc}, {"http", router.http}}.dump()
+                         << "\n";
     std::error_code error;
     std::filesystem::rename(aside, options_.ports_file, error);
     if (error) return absl::InternalError(absl::StrCat("cannot write ", options_.ports_file));
@@ -246,7 +197,8 @@ void AddUpCommand(CLI::App& app, int& exit_code) {
       ->required();
   cmd->add_option("--ports-file", options->ports_file,
                   "write the router's ports to this file as JSON when ready");
-  cmd->add_option("--start-timeout", options->start_timeout_s, "seconds a node may take to be ready")
+  cmd->add_option("--start-timeout", options->start_timeout_s,
+                  "seconds a node may take to be ready")
       ->capture_default_str()
       ->check(CLI::Range(1, 3600));
   cmd->add_option("--drain-timeout", options->drain_timeout_s, "seconds to wait for nodes to drain")
