@@ -1,4 +1,6 @@
 // `baton bench serve`: load on a router over gRPC, in a closed loop or as Poisson arrivals.
+#include <unistd.h>
+
 #include <atomic>
 #include <chrono>
 #include <cstdint>
@@ -10,10 +12,10 @@
 #include <thread>
 #include <vector>
 
-#include <unistd.h>
-
 #include "CLI/CLI.hpp"
+#include "common/base/bounded_queue.h"
 #include "common/base/mutex.h"
+#include "common/base/utf8.h"
 #include "nlohmann/json.hpp"
 #include "spdlog/fmt/fmt.h"
 #include "tools/commands.h"
@@ -144,7 +146,8 @@ void RunClosedLoop(InferenceClient& client, const PromptMaker& prompts, const Be
   for (int w = 0; w < std::min(o.concurrency, o.requests); ++w) {
     workers.emplace_back([&] {
       for (int i = next++; i < o.requests; i = next++) {
-        Record(client.Generate(prompts.Make(i), nullptr, std::chrono::seconds(o.timeout_s)), results);
+        Record(client.Generate(prompts.Make(i), nullptr, std::chrono::seconds(o.timeout_s)),
+               results);
         progress.Step();
       }
     });
@@ -152,20 +155,35 @@ void RunClosedLoop(InferenceClient& client, const PromptMaker& prompts, const Be
   for (std::thread& t : workers) t.join();
 }
 
+// Threads of the open loop; beyond that arrivals wait, and TTFT does not count their wait.
+constexpr std::size_t kMaxInFlight = 4096;
+
 void RunPoisson(InferenceClient& client, const PromptMaker& prompts, const BenchOptions& o,
                 Results& results, Progress& progress) {
   std::mt19937_64 rng(o.seed);
   std::exponential_distribution<double> gap(o.rate);
   Clock::time_point at = Clock::now();
+  BoundedQueue<int> arrived(kMaxInFlight);
+  std::atomic<int> free{0};
   std::vector<std::thread> workers;
   for (int i = 0; i < o.requests; ++i) {
     at += std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(gap(rng)));
     std::this_thread::sleep_until(at);
-    workers.emplace_back([&, i] {
-      Record(client.Generate(prompts.Make(i), nullptr, std::chrono::seconds(o.timeout_s)), results);
-      progress.Step();
-    });
+    // An arrival never waits for an earlier request, so there are as many threads as it takes.
+    if (free.fetch_sub(1) <= 0 && workers.size() < kMaxInFlight) {
+      ++free;
+      workers.emplace_back([&] {
+        while (const auto next = arrived.Pop()) {
+          Record(client.Generate(prompts.Make(*next), nullptr, std::chrono::seconds(o.timeout_s)),
+                 results);
+          progress.Step();
+          ++free;
+        }
+      });
+    }
+    arrived.Push(i);
   }
+  arrived.Close();
   for (std::thread& t : workers) t.join();
 }
 
@@ -175,9 +193,9 @@ nlohmann::json ToJson(const LatencySummary& s) {
 }
 
 void PrintRow(const char* name, const LatencySummary& s) {
-  std::cout << fmt::format("{:<6} {:>7} {:>9.1f} {:>9.1f} {:>9.1f} {:>9.1f} {:>9.1f} {:>9.1f}\n", name,
-                           s.count, s.mean * 1e3, s.p50 * 1e3, s.p90 * 1e3, s.p95 * 1e3, s.p99 * 1e3,
-                           s.max * 1e3);
+  std::cout << fmt::format("{:<6} {:>7} {:>9.1f} {:>9.1f} {:>9.1f} {:>9.1f} {:>9.1f} {:>9.1f}\n",
+                           name, s.count, s.mean * 1e3, s.p50 * 1e3, s.p90 * 1e3, s.p95 * 1e3,
+                           s.p99 * 1e3, s.max * 1e3);
 }
 
 int Report(const BenchOptions& o, Results& results, double wall) {
@@ -232,13 +250,15 @@ int Report(const BenchOptions& o, Results& results, double wall) {
 
 constexpr char kDefaultText[] =
     "A lighthouse keeper writes down the weather, the ships that pass and the hours of the lamp. "
-    "Every page of the book looks like the one before it, and yet no two nights were ever the same: "
-    "fog came from the north, a sail was seen at dawn, the oil ran low, and the wind turned twice. ";
+    "Every page of the book looks like the one before it, and yet no two nights were ever the "
+    "same: "
+    "fog came from the north, a sail was seen at dawn, the oil ran low, and the wind turned "
+    "twice. ";
 
 int RunBench(const BenchOptions& o) {
   if (o.shared_tokens > o.prompt_tokens) {
-    std::cerr << "baton: --shared-prefix-tokens " << o.shared_tokens << " is more than --prompt-tokens "
-              << o.prompt_tokens << "\n";
+    std::cerr << "baton: --shared-prefix-tokens " << o.shared_tokens
+              << " is more than --prompt-tokens " << o.prompt_tokens << "\n";
     return 2;
   }
   auto client = InferenceClient::Connect(o.router);
@@ -255,11 +275,25 @@ int RunBench(const BenchOptions& o) {
       return 1;
     }
     text.resize(std::min<std::size_t>(text.size(), 1 << 20));
-    while (!text.empty() && (static_cast<unsigned char>(text.back()) & 0x80) != 0) text.pop_back();
+    // The cut may have gone through a character.
+    for (int i = 0; i < 3 && !IsValidUtf8(text); ++i) text.pop_back();
+    if (!IsValidUtf8(text)) {
+      std::cerr << "baton: " << o.text_file << " is not valid UTF-8\n";
+      return 1;
+    }
   }
   auto ids = (*client)->Tokenize(o.model, text);
-  if (!ids.ok() || ids->empty()) {
-    std::cerr << "baton: tokenising failed: " << ids.status().message() << "\n";
+  if (!ids.ok()) {
+    std::cerr << "baton: " << ids.status().message() << " ("
+              << absl::StatusCodeToString(ids.status().code()) << ")\n";
+    return 1;
+  }
+  if (ids->empty()) {
+    std::cerr << "baton: the text has no tokens\n";
+    return 1;
+  }
+  if (!o.json_file.empty() && !std::ofstream(o.json_file, std::ios::app)) {
+    std::cerr << "baton: cannot write " << o.json_file << "\n";
     return 1;
   }
   const PromptMaker prompts(*std::move(ids), o);
@@ -282,7 +316,8 @@ void AddBenchCommand(CLI::App& app, int& exit_code) {
   auto o = std::make_shared<BenchOptions>();
   CLI::App* cmd = bench->add_subcommand(
       "serve", "TTFT, ITL, E2E and throughput over gRPC, closed loop or Poisson arrivals");
-  cmd->add_option("--router", o->router, "host:port of the router's gRPC API")->capture_default_str();
+  cmd->add_option("--router", o->router, "host:port of the router's gRPC API")
+      ->capture_default_str();
   cmd->add_option("--model", o->model, "model to ask; default: the only one");
   cmd->add_option("--strategy", o->strategy, "hand-off strategy: auto, oracle, raw");
   cmd->add_option("--requests", o->requests, "requests in all")
@@ -296,7 +331,8 @@ void AddBenchCommand(CLI::App& app, int& exit_code) {
   cmd->add_option("--prompt-tokens", o->prompt_tokens, "tokens of each prompt")
       ->capture_default_str()
       ->check(CLI::Range(1, 1'000'000));
-  cmd->add_option("--shared-prefix-tokens", o->shared_tokens, "of which all requests share this many")
+  cmd->add_option("--shared-prefix-tokens", o->shared_tokens,
+                  "of which all requests share this many")
       ->capture_default_str()
       ->check(CLI::Range(0, 1'000'000));
   cmd->add_option("--output-tokens", o->output_tokens, "tokens generated for each")

@@ -6,6 +6,8 @@
 #include <vector>
 
 #include "CLI/CLI.hpp"
+#include "common/base/status_macros.h"
+#include "common/base/utf8.h"
 #include "google/protobuf/util/json_util.h"
 #include "nlohmann/json.hpp"
 #include "tools/commands.h"
@@ -57,11 +59,25 @@ v1::GenerateRequest BaseRequest(const GenerateOptions& o) {
   return request;
 }
 
+// Protobuf would refuse it with a message that says nothing to a user.
+absl::Status CheckUtf8(const char* what, const std::string& text) {
+  if (IsValidUtf8(text)) return absl::OkStatus();
+  return absl::InvalidArgumentError(std::string(what) + " is not valid UTF-8");
+}
+
+absl::Status CheckOptions(const GenerateOptions& o) {
+  BATON_RETURN_IF_ERROR(CheckUtf8("--model", o.model));
+  BATON_RETURN_IF_ERROR(CheckUtf8("--system", o.system));
+  BATON_RETURN_IF_ERROR(CheckUtf8("--strategy", o.strategy));
+  for (const std::string& s : o.stop) BATON_RETURN_IF_ERROR(CheckUtf8("--stop", s));
+  return absl::OkStatus();
+}
+
 void PrintPiece(const std::string& text) { std::cout << text << std::flush; }
 
 int Fail(const absl::Status& status) {
-  std::cerr << "baton: " << status.message() << " ("
-            << absl::StatusCodeToString(status.code()) << ")\n";
+  std::cerr << "baton: " << status.message() << " (" << absl::StatusCodeToString(status.code())
+            << ")\n";
   return 1;
 }
 
@@ -84,6 +100,9 @@ int RunGenerate(const GenerateOptions& o) {
   if (prompt.empty() || prompt == "-") {
     prompt.assign(std::istreambuf_iterator<char>(std::cin), {});
   }
+  absl::Status good = CheckOptions(o);
+  if (good.ok()) good = CheckUtf8("the prompt", prompt);
+  if (!good.ok()) return Fail(good);
   auto client = InferenceClient::Connect(o.router);
   if (!client.ok()) return Fail(client.status());
   v1::GenerateRequest request = BaseRequest(o);
@@ -100,8 +119,8 @@ int RunGenerate(const GenerateOptions& o) {
     m->set_role("user");
     m->set_content(prompt);
   }
-  auto record = o.json ? (*client)->Generate(request, nullptr)
-                       : (*client)->Generate(request, PrintPiece);
+  auto record =
+      o.json ? (*client)->Generate(request, nullptr) : (*client)->Generate(request, PrintPiece);
   if (!o.json) std::cout << std::endl;
   if (!record.ok()) return Fail(record.status());
   if (o.json) PrintJson(*record);
@@ -110,6 +129,7 @@ int RunGenerate(const GenerateOptions& o) {
 }
 
 int RunChat(const GenerateOptions& o) {
+  if (absl::Status s = CheckOptions(o); !s.ok()) return Fail(s);
   auto client = InferenceClient::Connect(o.router);
   if (!client.ok()) return Fail(client.status());
   v1::GenerateRequest request = BaseRequest(o);
@@ -121,6 +141,10 @@ int RunChat(const GenerateOptions& o) {
   std::cerr << "Type a message; an empty line or Ctrl-D ends the chat.\n";
   std::string line;
   while (std::cerr << "> " << std::flush, std::getline(std::cin, line) && !line.empty()) {
+    if (absl::Status s = CheckUtf8("the message", line); !s.ok()) {
+      Fail(s);
+      continue;
+    }
     auto* user = request.mutable_chat()->add_messages();
     user->set_role("user");
     user->set_content(line);
@@ -149,7 +173,8 @@ void AddGenerateCommand(CLI::App& app, int& exit_code) {
   cmd->add_option("prompt", options->prompt, "the prompt; '-' or absent: standard input");
   cmd->add_flag("--raw", options->raw_text, "send the text as it is, without a chat template");
   cmd->add_option("--shared-prefix-tokens", options->shared_prefix_tokens,
-                  "tokens of the prompt that other requests share; default: chosen by length");
+                  "tokens of the prompt that other requests share; default: chosen by length")
+      ->check(CLI::Range(std::int64_t{0}, std::int64_t{UINT32_MAX}));
   cmd->add_flag("--json", options->json, "print one JSON object at the end");
   cmd->callback([options, &exit_code] { exit_code = RunGenerate(*options); });
 }

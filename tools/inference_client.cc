@@ -69,11 +69,11 @@ std::string DescribeTiming(const v1::GenerateEvent::Finished& finished) {
   const v1::Timing& t = finished.timing();
   const v1::Usage& u = finished.usage();
   std::string out = fmt::format(
-      "ttft {:.1f} ms (router {:.1f}, queue {:.1f}, prefill {:.1f}, transfer {:.1f}, import {:.1f}, "
+      "ttft {:.1f} ms (router {:.1f}, queue {:.1f}, prefill {:.1f}, transfer {:.1f}, import "
+      "{:.1f}, "
       "suffix {:.1f}); end to end {:.1f} ms\n",
-      (t.ttft_s() + t.router_s()) * 1e3, t.router_s() * 1e3, t.queue_s() * 1e3,
-      t.prefill_s() * 1e3, t.transfer_s() * 1e3, t.import_s() * 1e3, t.suffix_s() * 1e3,
-      t.e2e_s() * 1e3);
+      (t.ttft_s() + t.router_s()) * 1e3, t.router_s() * 1e3, t.queue_s() * 1e3, t.prefill_s() * 1e3,
+      t.transfer_s() * 1e3, t.import_s() * 1e3, t.suffix_s() * 1e3, t.e2e_s() * 1e3);
   out += fmt::format(
       "prompt {} tokens: {} from the cache, {} handed off ({} bytes, strategy {}{}{}); {} tokens "
       "generated",
@@ -81,7 +81,7 @@ std::string DescribeTiming(const v1::GenerateEvent::Finished& finished) {
       t.strategy().empty() ? "oracle" : t.strategy(),
       t.producer().empty() ? "" : ", from " + t.producer(),
       t.lane().empty() ? "" : ", lane " + t.lane(), u.completion_tokens());
-  if (!t.fallback_reason().empty()) out += "\nfell back to local prefill: " + t.fallback_reason();
+  if (!t.fallback_reason().empty()) out += "\nno hand-off: " + t.fallback_reason();
   return out;
 }
 

@@ -28,8 +28,8 @@ class InferenceClient {
   // `address`: host:port of a router. INVALID_ARGUMENT when it is not one.
   static absl::StatusOr<std::unique_ptr<InferenceClient>> Connect(const std::string& address);
 
-  // Returns when the stream ended. `on_text` (may be null) gets each piece as it arrives. A deadline
-  // of zero means none. The status is the server's own.
+  // Returns when the stream ended. `on_text` (may be null) gets each piece as it arrives. A
+  // deadline of zero means none. The status is the server's own.
   absl::StatusOr<GenerationRecord> Generate(const v1::GenerateRequest& request,
                                             const std::function<void(const std::string&)>& on_text,
                                             std::chrono::milliseconds deadline = {});

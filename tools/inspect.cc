@@ -1,10 +1,13 @@
-// `baton inspect`: what is in a model file, a Hugging Face folder or an adapter.
+// `baton inspect`: what is in a model file or a Hugging Face folder, and whether an adapter fits
+// it.
 #include <filesystem>
 #include <iostream>
+#include <map>
 #include <memory>
 #include <string>
 
 #include "CLI/CLI.hpp"
+#include "common/weights/lora.h"
 #include "common/weights/model_source.h"
 #include "nlohmann/json.hpp"
 #include "spdlog/fmt/fmt.h"
@@ -15,6 +18,7 @@ namespace {
 
 struct InspectOptions {
   std::string path;
+  std::string adapter;
   bool tensors = false;
   bool json = false;
   bool digest = false;
@@ -57,9 +61,8 @@ nlohmann::json DescribeModel(const ModelSource& source, const InspectOptions& o)
     parameters += n;
     bytes += view.nbytes;
     if (o.tensors) {
-      tensors.push_back({{"name", name},
-                         {"dtype", std::string(DTypeName(view.dtype))},
-                         {"shape", view.shape}});
+      tensors.push_back(
+          {{"name", name}, {"dtype", std::string(DTypeName(view.dtype))}, {"shape", view.shape}});
     }
   }
   out["parameters"] = parameters;
@@ -81,19 +84,48 @@ void PrintText(const nlohmann::json& j, const std::string& indent = "") {
                   << " " << item["shape"].dump() << "\n";
       }
     } else {
-      std::cout << indent << key << ": " << (value.is_string() ? value.get<std::string>() : value.dump())
-                << "\n";
+      std::cout << indent << key << ": "
+                << (value.is_string() ? value.get<std::string>() : value.dump()) << "\n";
     }
   }
 }
 
-int RunInspect(const InspectOptions& o) {
-  auto source = ModelSource::Open(o.path);
-  if (!source.ok()) {
-    std::cerr << "baton: " << source.status().message() << "\n";
-    return 1;
+nlohmann::json DescribeAdapter(const LoraAdapter& adapter) {
+  nlohmann::json out;
+  std::map<std::string, int> modules;  // layers that adapt it
+  std::int64_t parameters = 0;
+  for (const LoraLayer& layer : adapter.layers) {
+    for (const auto& [name, module] : layer) {
+      ++modules[name];
+      parameters += module.rank * (module.in + module.out);
+    }
   }
-  const nlohmann::json out = DescribeModel(**source, o);
+  out["digest"] = adapter.digest;
+  out["max_rank"] = adapter.max_rank;
+  out["layers_by_module"] = modules;
+  out["parameters"] = parameters;
+  return out;
+}
+
+int Fail(const absl::Status& status) {
+  std::cerr << "baton: " << status.message() << "\n";
+  return 1;
+}
+
+int RunInspect(const InspectOptions& o) {
+  if (std::filesystem::exists(o.path + "/adapter_config.json") &&
+      !std::filesystem::exists(o.path + "/config.json")) {
+    return Fail(absl::InvalidArgumentError(
+        o.path + " is an adapter: name its base model and give the adapter as --adapter"));
+  }
+  auto source = ModelSource::Open(o.path);
+  if (!source.ok()) return Fail(source.status());
+  nlohmann::json out = DescribeModel(**source, o);
+  if (!o.adapter.empty()) {
+    const auto adapter = LoadLoraAdapter(o.adapter, o.adapter, (*source)->config());
+    if (!adapter.ok()) return Fail(adapter.status());
+    out["adapter"] = DescribeAdapter(*adapter);
+  }
   if (o.json) {
     std::cout << out.dump(2) << "\n";
   } else {
@@ -108,6 +140,7 @@ void AddInspectCommand(CLI::App& app, int& exit_code) {
   auto options = std::make_shared<InspectOptions>();
   CLI::App* cmd = app.add_subcommand("inspect", "show what a model file or folder holds");
   cmd->add_option("path", options->path, "a .gguf file or a Hugging Face folder")->required();
+  cmd->add_option("--adapter", options->adapter, "a PEFT LoRA folder to check against the model");
   cmd->add_flag("--tensors", options->tensors, "list every tensor");
   cmd->add_flag("--digest", options->digest, "hash the weights (reads the whole file)");
   cmd->add_flag("--json", options->json, "print JSON");

@@ -10,7 +10,6 @@
 int main(int argc, char** argv) {
   CLI::App app{"Baton: disaggregated serving of many fine-tunes from one base prefill", "baton"};
   app.set_version_flag("--version", "baton " + std::string(baton::Version()));
-  app.require_subcommand(1);
   app.fallthrough(false);
   int exit_code = 0;
   baton::tools::AddUpCommand(app, exit_code);
@@ -27,6 +26,10 @@ int main(int argc, char** argv) {
   } catch (const std::exception& e) {
     std::cerr << "baton: " << e.what() << "\n";
     return 1;
+  }
+  if (app.get_subcommands().empty()) {
+    std::cerr << app.help();
+    return 2;
   }
   return exit_code;
 }

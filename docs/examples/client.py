@@ -20,5 +20,6 @@ for event in stub.Generate(request, timeout=60):
     if event.HasField("delta"):
         print(event.delta.text, end="", flush=True)
     else:
+        timing = event.finished.timing
         print(f"\n[{event.finished.usage.completion_tokens} tokens,",
-              f"first after {event.finished.timing.ttft_s * 1e3:.0f} ms]")
+              f"first after {(timing.router_s + timing.ttft_s) * 1e3:.0f} ms]")
