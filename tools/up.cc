@@ -16,6 +16,7 @@
 #include "common/base/status_macros.h"
 #include "nlohmann/json.hpp"
 #include "tools/commands.h"
+#include "tools/inference_client.h"
 #include "tools/supervisor.h"
 #include "tools/up_file.h"
 #include "yaml-cpp/yaml.h"
@@ -96,7 +97,9 @@ class Up {
     for (NodeFile& node : nodes) {
       if (node.role == "router") PointAtNodes(node);
       BATON_ASSIGN_OR_RETURN(const Ports ports, StartNode(node));
-      if (node.role == "router") router = ports;
+      if (node.role != "router") continue;
+      router = ports;
+      BATON_RETURN_IF_ERROR(WaitForModel(node, ports));
     }
     BATON_RETURN_IF_ERROR(Announce(router));
     while (!shutdown_->WaitFor(std::chrono::milliseconds(200))) {
@@ -135,6 +138,27 @@ class Up {
     if (node.role == "decode") decode_.push_back(address);
     if (node.role == "prefill") prefill_.push_back(address);
     return got;
+  }
+
+  // The router listens before a decode node has answered it; a client would be told UNAVAILABLE.
+  absl::Status WaitForModel(const NodeFile& router, const Ports& ports) {
+    if (router.yaml["rpc"]["tls"]) return absl::OkStatus();  // `up` has no certificate to show
+    BATON_ASSIGN_OR_RETURN(const auto client,
+                           InferenceClient::Connect(absl::StrCat(Host(router), ":", ports.grpc)));
+    const auto deadline =
+        std::chrono::steady_clock::now() + std::chrono::seconds(options_.start_timeout_s);
+    while (std::chrono::steady_clock::now() < deadline) {
+      const auto listed = client->ListModels();
+      for (int i = 0; listed.ok() && i < listed->models_size(); ++i) {
+        if (listed->models(i).ready()) return absl::OkStatus();
+      }
+      if (shutdown_->WaitFor(std::chrono::milliseconds(50))) {
+        return absl::CancelledError("interrupted");
+      }
+      BATON_RETURN_IF_ERROR(supervisor_.Poll());
+    }
+    return absl::DeadlineExceededError(absl::StrCat(
+        "the router saw no ready model within ", options_.start_timeout_s, " s (--start-timeout)"));
   }
 
   static std::string Host(const NodeFile& node) {
