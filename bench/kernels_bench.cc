@@ -1,12 +1,12 @@
 // Products and attention of the CPU kernels at the shapes of SmolLM2-135M, with the share of the
 // machine they reach: GFLOP/s for many rows, GB/s of weights or keys for few.
+#include <benchmark/benchmark.h>
+
 #include <cmath>
 #include <cstring>
 #include <memory>
 #include <random>
 #include <vector>
-
-#include <benchmark/benchmark.h>
 
 #include "kernels/attention.h"
 #include "kernels/cpu_features.h"
@@ -84,7 +84,8 @@ void BM_Gemm(benchmark::State& state) {
   const auto x = Random(static_cast<std::size_t>(n * cols));
   std::vector<float> y(static_cast<std::size_t>(n * rows));
   const std::size_t bytes = static_cast<std::size_t>(rows * cols) * DTypeSize(dtype);
-  const std::size_t copies = n >= 64 ? 1 : std::max<std::size_t>(1, (std::size_t{200} << 20) / bytes);
+  const std::size_t copies =
+      n >= 64 ? 1 : std::max<std::size_t>(1, (std::size_t{200} << 20) / bytes);
   std::vector<PackedMatrix> m;
   for (std::size_t i = 0; i < copies; ++i) {
     m.push_back(PackedMatrix::Pack(w.data(), rows, cols, dtype, executor));
@@ -126,9 +127,11 @@ void BM_Attention(benchmark::State& state) {
     std::byte* base = memory.back().data();
     base += (64 - reinterpret_cast<std::uintptr_t>(base) % 64) % 64;
     tables.emplace_back();
-    for (std::int32_t p = 0; p < pages; ++p) tables.back().push_back(base + static_cast<std::size_t>(p) * layout.page_bytes());
+    for (std::int32_t p = 0; p < pages; ++p)
+      tables.back().push_back(base + static_cast<std::size_t>(p) * layout.page_bytes());
     for (std::int32_t i = 0; i < context; ++i) {
-      WriteKvRow(layout, const_cast<std::byte*>(tables.back()[static_cast<std::size_t>(i / 16)]), i % 16, row.data(), row.data(), i);
+      WriteKvRow(layout, const_cast<std::byte*>(tables.back()[static_cast<std::size_t>(i / 16)]),
+                 i % 16, row.data(), row.data(), i);
     }
   }
   for (const auto& table : tables) segments.push_back({table.data(), context, nullptr, true});
@@ -159,7 +162,8 @@ void BM_Attention(benchmark::State& state) {
     benchmark::ClobberMemory();
   }
   Rates(state, static_cast<double>(tasks) * seen * 9 * 64 * 4,
-        static_cast<double>(tasks) * 3 * context * 64 * 2 * static_cast<double>(DTypeSize(layout.dtype)));
+        static_cast<double>(tasks) * 3 * context * 64 * 2 *
+            static_cast<double>(DTypeSize(layout.dtype)));
 }
 BENCHMARK(BM_Attention)
     ->ArgNames({"queries", "context", "tasks", "dtype", "threads"})
@@ -177,10 +181,18 @@ void BM_Elementwise(benchmark::State& state) {
   for (std::int32_t i = 0; i < n; ++i) positions.push_back(i);
   for (auto _ : state) {
     switch (state.range(1)) {
-      case 0: RmsNorm(x.data(), 576, g.data(), 1e-5f, n, 576, y.data(), 576, executor); break;
-      case 1: Rope(x.data(), 576, positions.data(), g.data(), 1.0f, 9, 64, n, executor); break;
-      case 2: SiluMul(x.data(), 1536, g.data(), 1536, n, 1536, y.data(), 1536, executor); break;
-      default: benchmark::DoNotOptimize(LogSumExp(x.data(), n * 1536)); break;
+      case 0:
+        RmsNorm(x.data(), 576, g.data(), 1e-5f, n, 576, y.data(), 576, executor);
+        break;
+      case 1:
+        Rope(x.data(), 576, positions.data(), g.data(), 1.0f, 9, 64, n, executor);
+        break;
+      case 2:
+        SiluMul(x.data(), 1536, g.data(), 1536, n, 1536, y.data(), 1536, executor);
+        break;
+      default:
+        benchmark::DoNotOptimize(LogSumExp(x.data(), n * 1536));
+        break;
     }
     benchmark::ClobberMemory();
   }

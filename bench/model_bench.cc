@@ -30,8 +30,7 @@ std::vector<int> Numbers(const std::string& list) {
 }
 
 double Seconds() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch())
-      .count();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
 // Token ids without meaning; speed does not depend on them.
@@ -106,9 +105,10 @@ class Bench {
 };
 
 void Print(const std::string& dtype, const char* what, int size, const std::vector<double>& rates) {
-  std::printf("{\"engine\": \"baton\", \"dtype\": \"%s\", \"what\": \"%s\", \"size\": %d, "
-              "\"tokens_per_s\": [",
-              dtype.c_str(), what, size);
+  std::printf(
+      "{\"engine\": \"baton\", \"dtype\": \"%s\", \"what\": \"%s\", \"size\": %d, "
+      "\"tokens_per_s\": [",
+      dtype.c_str(), what, size);
   for (std::size_t i = 0; i < rates.size(); ++i) std::printf("%s%.2f", i ? ", " : "", rates[i]);
   std::printf("]}\n");
   std::fflush(stdout);
@@ -126,9 +126,10 @@ int Main(int argc, char** argv) {
   const std::map<std::string, DType> dtypes = {
       {"fp32", DType::kF32}, {"bf16", DType::kBF16}, {"fp16", DType::kF16}};
   if (!ok || dtypes.count(flags["--dtype"]) == 0) {
-    std::fprintf(stderr, "usage: model_bench MODEL [--dtype fp32|bf16|fp16] [--threads N] "
-                         "[--repeat R] [--prefill N,N] [--decode B,B] [--context N] "
-                         "[--tokens N]\n");
+    std::fprintf(stderr,
+                 "usage: model_bench MODEL [--dtype fp32|bf16|fp16] [--threads N] "
+                 "[--repeat R] [--prefill N,N] [--decode B,B] [--context N] "
+                 "[--tokens N]\n");
     return 2;
   }
   const DType dtype = dtypes.at(flags["--dtype"]);

@@ -37,7 +37,6 @@ trap 'exit 130' INT TERM
 
 say "starting prefill, decode and router"
 export BATON_QUICKSTART_MODEL=$model
-# Threads of one node sleep instead of spinning on cores that the other nodes need.
 build/quick/bin/baton up deploy/config/quickstart.yaml --ports-file "$run/ports" 2>"$run/log" &
 up_pid=$!
 for _ in $(seq 1 600); do

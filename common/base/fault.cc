@@ -40,8 +40,8 @@ Registry& GetRegistry() {
 }
 
 absl::Status Bad(std::string_view part, std::string_view why) {
-  return absl::InvalidArgumentError(fmt::format(
-      "fault '{}': {}; expected point=error[:p], delay:ms[:p] or kill[:p]", part, why));
+  return absl::InvalidArgumentError(
+      fmt::format("fault '{}': {}; expected point=error[:p], delay:ms[:p] or kill[:p]", part, why));
 }
 
 bool IsName(std::string_view name) {

@@ -58,7 +58,7 @@ absl::Status Hit(std::string_view point);
 }  // namespace fault_internal
 }  // namespace baton
 
-#define BATON_FAULT_POINT(name)                                             \
-  (::baton::fault_internal::g_enabled.load(std::memory_order_relaxed)      \
-       ? ::baton::fault_internal::Hit(name)                                \
+#define BATON_FAULT_POINT(name)                                       \
+  (::baton::fault_internal::g_enabled.load(std::memory_order_relaxed) \
+       ? ::baton::fault_internal::Hit(name)                           \
        : ::absl::OkStatus())

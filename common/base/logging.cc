@@ -55,10 +55,14 @@ std::string Timestamp(std::chrono::system_clock::time_point time) {
 
 std::string_view LevelOf(spdlog::level::level_enum level) {
   switch (level) {
-    case spdlog::level::debug: return "debug";
-    case spdlog::level::warn: return "warn";
-    case spdlog::level::err: return "error";
-    default: return "info";
+    case spdlog::level::debug:
+      return "debug";
+    case spdlog::level::warn:
+      return "warn";
+    case spdlog::level::err:
+      return "error";
+    default:
+      return "info";
   }
 }
 
@@ -213,11 +217,16 @@ LogLevel GetLogLevel() {
 
 std::string_view LogLevelName(LogLevel level) {
   switch (level) {
-    case LogLevel::kDebug: return "debug";
-    case LogLevel::kInfo: return "info";
-    case LogLevel::kWarn: return "warn";
-    case LogLevel::kError: return "error";
-    case LogLevel::kOff: return "off";
+    case LogLevel::kDebug:
+      return "debug";
+    case LogLevel::kInfo:
+      return "info";
+    case LogLevel::kWarn:
+      return "warn";
+    case LogLevel::kError:
+      return "error";
+    case LogLevel::kOff:
+      return "off";
   }
   return "off";
 }

@@ -92,11 +92,11 @@ void FormatSuppressed(LogLevel level, const char* file, int line, uint64_t suppr
 }  // namespace log_internal
 }  // namespace baton
 
-#define BATON_LOG_AT(level, ...)                                                \
-  do {                                                                          \
-    if (::baton::log_internal::Enabled(level)) {                                \
-      ::baton::log_internal::Format(level, __FILE__, __LINE__, __VA_ARGS__);    \
-    }                                                                           \
+#define BATON_LOG_AT(level, ...)                                             \
+  do {                                                                       \
+    if (::baton::log_internal::Enabled(level)) {                             \
+      ::baton::log_internal::Format(level, __FILE__, __LINE__, __VA_ARGS__); \
+    }                                                                        \
   } while (false)
 #define BATON_LOG_DEBUG(...) BATON_LOG_AT(::baton::LogLevel::kDebug, __VA_ARGS__)
 #define BATON_LOG_INFO(...) BATON_LOG_AT(::baton::LogLevel::kInfo, __VA_ARGS__)
@@ -104,12 +104,12 @@ void FormatSuppressed(LogLevel level, const char* file, int line, uint64_t suppr
 #define BATON_LOG_ERROR(...) BATON_LOG_AT(::baton::LogLevel::kError, __VA_ARGS__)
 
 // The same with a request id as a field of its own.
-#define BATON_RLOG_AT(level, request_id, ...)                                   \
-  do {                                                                          \
-    if (::baton::log_internal::Enabled(level)) {                                \
-      ::baton::ScopedRequestId baton_request_id_(request_id);                   \
-      ::baton::log_internal::Format(level, __FILE__, __LINE__, __VA_ARGS__);    \
-    }                                                                           \
+#define BATON_RLOG_AT(level, request_id, ...)                                \
+  do {                                                                       \
+    if (::baton::log_internal::Enabled(level)) {                             \
+      ::baton::ScopedRequestId baton_request_id_(request_id);                \
+      ::baton::log_internal::Format(level, __FILE__, __LINE__, __VA_ARGS__); \
+    }                                                                        \
   } while (false)
 #define BATON_RLOG_DEBUG(id, ...) BATON_RLOG_AT(::baton::LogLevel::kDebug, id, __VA_ARGS__)
 #define BATON_RLOG_INFO(id, ...) BATON_RLOG_AT(::baton::LogLevel::kInfo, id, __VA_ARGS__)
@@ -117,13 +117,13 @@ void FormatSuppressed(LogLevel level, const char* file, int line, uint64_t suppr
 #define BATON_RLOG_ERROR(id, ...) BATON_RLOG_AT(::baton::LogLevel::kError, id, __VA_ARGS__)
 
 // A warning at most once per `seconds` from this place; says how many were left out.
-#define BATON_LOG_EVERY_SEC(seconds, ...)                                                        \
-  do {                                                                                           \
-    static ::baton::LogRateLimiter baton_limiter_(static_cast<int64_t>((seconds)*1e9));          \
-    if (::baton::log_internal::Enabled(::baton::LogLevel::kWarn) && baton_limiter_.Allow()) {    \
-      ::baton::log_internal::FormatSuppressed(::baton::LogLevel::kWarn, __FILE__, __LINE__,      \
-                                              baton_limiter_.TakeSuppressed(), __VA_ARGS__);     \
-    }                                                                                            \
+#define BATON_LOG_EVERY_SEC(seconds, ...)                                                     \
+  do {                                                                                        \
+    static ::baton::LogRateLimiter baton_limiter_(static_cast<int64_t>((seconds)*1e9));       \
+    if (::baton::log_internal::Enabled(::baton::LogLevel::kWarn) && baton_limiter_.Allow()) { \
+      ::baton::log_internal::FormatSuppressed(::baton::LogLevel::kWarn, __FILE__, __LINE__,   \
+                                              baton_limiter_.TakeSuppressed(), __VA_ARGS__);  \
+    }                                                                                         \
   } while (false)
 
 template <>

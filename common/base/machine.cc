@@ -159,7 +159,9 @@ const MachineFiles& MachineFiles::Real() {
   return files;
 }
 
-uint64_t MachineMemory::Limit() const { return std::min(physical, cgroup_limit.value_or(physical)); }
+uint64_t MachineMemory::Limit() const {
+  return std::min(physical, cgroup_limit.value_or(physical));
+}
 
 uint64_t MachineMemory::Free() const {
   if (!cgroup_limit) return available;

@@ -12,11 +12,11 @@
 #define BATON_CONCAT_INNER(a, b) a##b
 #define BATON_CONCAT(a, b) BATON_CONCAT_INNER(a, b)
 
-#define BATON_RETURN_IF_ERROR(expr)                    \
-  do {                                                 \
+#define BATON_RETURN_IF_ERROR(expr)                     \
+  do {                                                  \
     if (absl::Status status_ = (expr); !status_.ok()) { \
-      return status_;                                  \
-    }                                                  \
+      return status_;                                   \
+    }                                                   \
   } while (false)
 
 #define BATON_ASSIGN_OR_RETURN(lhs, expr) \

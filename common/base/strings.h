@@ -1,7 +1,8 @@
 // Debian's Abseil is built with its own string_view, which std::string_view doesn't convert to.
 // These two go between them without a copy:
 //
-//   absl::StrCat("unknown key ", AbslView(key));      std::string_view text = StdView(status.message());
+//   absl::StrCat("unknown key ", AbslView(key));      std::string_view text =
+//   StdView(status.message());
 //
 // fmt (and so BATON_LOG_*) prints both kinds once this header or logging.h is included.
 #pragma once

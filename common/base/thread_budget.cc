@@ -11,9 +11,8 @@ constexpr int kMaxThreads = 4096;
 
 absl::Status CheckCount(const char* name, int count) {
   if (count >= 0 && count <= kMaxThreads) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat("threads.", name, ": ", count,
-                                                 " is out of range; allowed: 0 (choose) to ",
-                                                 kMaxThreads));
+  return absl::InvalidArgumentError(absl::StrCat(
+      "threads.", name, ": ", count, " is out of range; allowed: 0 (choose) to ", kMaxThreads));
 }
 
 }  // namespace

@@ -18,8 +18,8 @@ struct ThreadBudget {
 
   // As Split(EffectiveCpuCount()), with `engine` and `worker` overriding when > 0. Explicit numbers
   // must be in [0, 4096] (0: choose); INVALID_ARGUMENT otherwise.
-  static absl::StatusOr<ThreadBudget> FromConfig(
-      int engine, int worker, const MachineFiles& files = MachineFiles::Real());
+  static absl::StatusOr<ThreadBudget> FromConfig(int engine, int worker,
+                                                 const MachineFiles& files = MachineFiles::Real());
 };
 
 }  // namespace baton

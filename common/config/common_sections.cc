@@ -26,7 +26,8 @@ absl::Status CheckBind(const std::string& text) {
   if (IsHostName(text) || IsIpv6(text)) return absl::OkStatus();
   return absl::InvalidArgumentError(fmt::format(
       "'{}' is not an address; allowed: a host name, an IPv4 or an IPv6 address without port "
-      "(127.0.0.1, 0.0.0.0, ::)", text));
+      "(127.0.0.1, 0.0.0.0, ::)",
+      text));
 }
 
 absl::Status CheckAdvertise(const std::string& text) {
@@ -36,22 +37,21 @@ absl::Status CheckAdvertise(const std::string& text) {
     std::string host = text.substr(0, colon);
     const std::string port = text.substr(colon + 1);
     const bool bracketed = host.size() > 2 && host.front() == '[' && host.back() == ']';
-    const bool good_host =
-        bracketed ? IsIpv6(host.substr(1, host.size() - 2)) : IsHostName(host);
+    const bool good_host = bracketed ? IsIpv6(host.substr(1, host.size() - 2)) : IsHostName(host);
     const bool digits = !port.empty() && port.size() <= 5 &&
                         port.find_first_not_of("0123456789") == std::string::npos;
     if (good_host && digits && std::stoi(port) >= 1 && std::stoi(port) <= 65535) {
       return absl::OkStatus();
     }
   }
-  return absl::InvalidArgumentError(
-      fmt::format("'{}' is not an address; allowed: host or host:port ([::1]:7000 for IPv6)", text));
+  return absl::InvalidArgumentError(fmt::format(
+      "'{}' is not an address; allowed: host or host:port ([::1]:7000 for IPv6)", text));
 }
 
 absl::Status CheckNodeName(const std::string& text) {
   if (text.empty() || (IsHostName(text) && text.size() <= 63)) return absl::OkStatus();
-  return absl::InvalidArgumentError(fmt::format(
-      "'{}' is not a name; allowed: up to 63 letters, digits, '-', '_' and '.'", text));
+  return absl::InvalidArgumentError(
+      fmt::format("'{}' is not a name; allowed: up to 63 letters, digits, '-', '_' and '.'", text));
 }
 
 }  // namespace
@@ -59,16 +59,15 @@ absl::Status CheckNodeName(const std::string& text) {
 Section<LogConfig> LogSection() {
   Section<LogConfig> s("Logging to standard error.");
   s.Enum("level", &LogConfig::level,
-                   {{"debug", LogLevel::kDebug},
-                    {"info", LogLevel::kInfo},
-                    {"warn", LogLevel::kWarn},
-                    {"error", LogLevel::kError},
-                    {"off", LogLevel::kOff}})
+         {{"debug", LogLevel::kDebug},
+          {"info", LogLevel::kInfo},
+          {"warn", LogLevel::kWarn},
+          {"error", LogLevel::kError},
+          {"off", LogLevel::kOff}})
       .Help("Least severe message that is written.")
       .Env("BATON_LOG_LEVEL")
       .Reloadable();
-  s.Enum("format", &LogConfig::format,
-                    {{"text", LogFormat::kText}, {"json", LogFormat::kJson}})
+  s.Enum("format", &LogConfig::format, {{"text", LogFormat::kText}, {"json", LogFormat::kJson}})
       .Help("One line of text or one JSON object per message.")
       .Env("BATON_LOG_FORMAT");
   return s;

@@ -26,8 +26,8 @@ absl::Status OutOfRange(std::string_view given, const FieldSpec& field) {
 bool IsEnvName(std::string_view name) {
   if (name.empty() || (name[0] >= '0' && name[0] <= '9')) return false;
   for (const char c : name) {
-    const bool fine = (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') ||
-                      c == '_';
+    const bool fine =
+        (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_';
     if (!fine) return false;
   }
   return true;
@@ -68,9 +68,9 @@ absl::StatusOr<FieldValue> ParseScalar(const FieldSpec& field, const YamlNode& n
                        field.type == FieldType::kDuration || field.type == FieldType::kBytes;
   if (field.optional && !node.quoted && text == "auto") return FieldValue();
   if (node.quoted && !textual) {
-    return absl::InvalidArgumentError(fmt::format(
-        "\"{}\" is quoted text where {} is expected; write it without quotes", text,
-        TypeName(field)));
+    return absl::InvalidArgumentError(
+        fmt::format("\"{}\" is quoted text where {} is expected; write it without quotes", text,
+                    TypeName(field)));
   }
   switch (field.type) {
     case FieldType::kBool: {
@@ -88,9 +88,8 @@ absl::StatusOr<FieldValue> ParseScalar(const FieldSpec& field, const YamlNode& n
     case FieldType::kDuration: {
       BATON_ASSIGN_OR_RETURN(const std::chrono::nanoseconds value, ParseDuration(text));
       if (value.count() % field.unit_ns != 0) {
-        return absl::InvalidArgumentError(
-            fmt::format("{} is finer than {}", text,
-                        FormatDuration(std::chrono::nanoseconds(field.unit_ns))));
+        return absl::InvalidArgumentError(fmt::format(
+            "{} is finer than {}", text, FormatDuration(std::chrono::nanoseconds(field.unit_ns))));
       }
       return FieldValue(int64_t{value.count()});
     }
@@ -192,16 +191,26 @@ absl::StatusOr<FieldValue> ParseFieldValue(const FieldSpec& field, const YamlNod
 
 std::string TypeName(const FieldSpec& field) {
   switch (field.type) {
-    case FieldType::kBool: return "a boolean";
-    case FieldType::kInt: return field.port ? "a port" : "an integer";
-    case FieldType::kDouble: return "a number";
-    case FieldType::kString: return "text";
-    case FieldType::kEnum: return "a name";
-    case FieldType::kDuration: return "a duration";
-    case FieldType::kBytes: return "a size";
-    case FieldType::kStringList: return "a list of text";
-    case FieldType::kSection: return "a mapping";
-    case FieldType::kSectionList: return "a list of mappings";
+    case FieldType::kBool:
+      return "a boolean";
+    case FieldType::kInt:
+      return field.port ? "a port" : "an integer";
+    case FieldType::kDouble:
+      return "a number";
+    case FieldType::kString:
+      return "text";
+    case FieldType::kEnum:
+      return "a name";
+    case FieldType::kDuration:
+      return "a duration";
+    case FieldType::kBytes:
+      return "a size";
+    case FieldType::kStringList:
+      return "a list of text";
+    case FieldType::kSection:
+      return "a mapping";
+    case FieldType::kSectionList:
+      return "a list of mappings";
   }
   return "a value";
 }
@@ -231,8 +240,8 @@ std::string Allowed(const FieldSpec& field) {
     case FieldType::kDouble: {
       const bool low = field.double_min != -std::numeric_limits<double>::infinity();
       const bool high = field.double_max != std::numeric_limits<double>::infinity();
-      const std::string min = fmt::format("{}{}", field.min_exclusive ? "above " : "",
-                                          FormatDouble(field.double_min));
+      const std::string min =
+          fmt::format("{}{}", field.min_exclusive ? "above " : "", FormatDouble(field.double_min));
       if (low && high) {
         return or_auto(fmt::format("{}{} {}", min, field.min_exclusive ? ", at most" : " to",
                                    FormatDouble(field.double_max)));

@@ -1,5 +1,5 @@
-// One field's value: from a YAML node by the field's table entry, and the words for what is allowed.
-// Used by load.cc, overrides.cc and print.cc only.
+// One field's value: from a YAML node by the field's table entry, and the words for what is
+// allowed. Used by load.cc, overrides.cc and print.cc only.
 #pragma once
 
 #include <functional>

@@ -53,8 +53,8 @@ class Loader {
 
 void Loader::Error(const YamlNode& node, int line, std::string_view path,
                    std::string_view message) {
-  const std::string where = node.origin.empty() ? fmt::format("{}:{}", file_name_, line)
-                                                : node.origin;
+  const std::string where =
+      node.origin.empty() ? fmt::format("{}:{}", file_name_, line) : node.origin;
   errors_.push_back(path.empty() ? fmt::format("{}: {}", where, message)
                                  : fmt::format("{}: {}: {}", where, path, message));
 }
@@ -119,9 +119,10 @@ void Loader::LoadSection(const SectionSpec& section, const YamlNode& node, const
       if (entry.key == key) line = entry.line;
     }
     const bool names_key = FindField(section, key) != nullptr;
-    Error(node, line, "", names_key ? Join(path, message)
-                          : path.empty() ? std::string(message)
-                                         : fmt::format("{}: {}", path, message));
+    Error(node, line, "",
+          names_key      ? Join(path, message)
+          : path.empty() ? std::string(message)
+                         : fmt::format("{}: {}", path, message));
   }
 }
 

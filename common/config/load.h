@@ -45,8 +45,7 @@ template <typename T>
 absl::StatusOr<T> Parse(const Section<T>& section, std::string_view text,
                         std::string_view file_name, const LoadOptions& options = {}) {
   T value{};
-  absl::Status status =
-      load_internal::LoadInto(*section.spec(), text, file_name, options, &value);
+  absl::Status status = load_internal::LoadInto(*section.spec(), text, file_name, options, &value);
   if (!status.ok()) return status;
   return value;
 }

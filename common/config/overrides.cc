@@ -51,8 +51,8 @@ void SetOrigin(YamlNode& node, const std::string& origin) {
 }
 
 // A scalar's text is taken as it stands (so "a: b" or "#x" need no quotes); quotes are resolved.
-absl::StatusOr<YamlNode> ParseValue(const FieldSpec& field, bool whole_list,
-                                    std::string_view text, const std::string& origin) {
+absl::StatusOr<YamlNode> ParseValue(const FieldSpec& field, bool whole_list, std::string_view text,
+                                    const std::string& origin) {
   YamlNode node;
   const bool compound = field.type == FieldType::kSection || whole_list;
   const bool quoted = !text.empty() && (text[0] == '"' || text[0] == '\'');
@@ -152,8 +152,7 @@ absl::Status ApplySet(const SectionSpec& section, const std::string& assignment,
     if (step.index && !list) return Bad(assignment, fmt::format("'{}' is no list", step.key));
     node = &Child(*node, step.key, node->line);
     if (step.index) {
-      if (!MakeKind(*node, YamlNode::Kind::kSequence, origin) ||
-          *step.index > node->items.size()) {
+      if (!MakeKind(*node, YamlNode::Kind::kSequence, origin) || *step.index > node->items.size()) {
         return Bad(assignment, fmt::format("'{}' has {} items; the next index is {}", step.key,
                                            node->items.size(), node->items.size()));
       }
@@ -163,8 +162,8 @@ absl::Status ApplySet(const SectionSpec& section, const std::string& assignment,
     if (last) {
       const bool compound = step.index ? field->type == FieldType::kSectionList : list;
       BATON_ASSIGN_OR_RETURN(
-          *node, ParseValue(*field, compound,
-                            std::string_view(assignment).substr(equals + 1), origin));
+          *node,
+          ParseValue(*field, compound, std::string_view(assignment).substr(equals + 1), origin));
       return absl::OkStatus();
     }
     if (field->section == nullptr || (list && !step.index)) {

@@ -15,8 +15,8 @@ bool IsSafePlain(std::string_view text) {
     if (!letter && !(other && i > 0)) return false;
   }
   // Words that some YAML reader takes for something else.
-  for (std::string_view word : {"null", "true", "false", "yes", "no", "on", "off", "y", "n",
-                                "auto"}) {
+  for (std::string_view word :
+       {"null", "true", "false", "yes", "no", "on", "off", "y", "n", "auto"}) {
     if (text.size() != word.size()) continue;
     bool same = true;
     for (size_t i = 0; i < word.size(); ++i) same = same && (text[i] | 0x20) == word[i];
@@ -98,9 +98,9 @@ void PrintSection(const SectionSpec& section, const void* object, const void* de
       const FieldValue value = field.get(object);
       const bool unset = std::holds_alternative<std::monostate>(value);
       out += fmt::format("{}{}: {}{}\n", indent, field.key, ValueText(field, value),
-                         unset                           ? "  # not set"
+                         unset                          ? "  # not set"
                          : value == field.get(defaults) ? "  # default"
-                                                         : "");
+                                                        : "");
     }
   }
 }
@@ -144,20 +144,21 @@ void ReferenceSection(const SectionSpec& section, const void* defaults, const st
     std::string type = TypeName(field);
     if (type.starts_with("a ")) type.erase(0, 2);
     if (type.starts_with("an ")) type.erase(0, 3);
-    out += fmt::format("| `{}` | {} | {} | {} | {} | {} |\n", key, type, Cell(fallback),
-                       Cell(Allowed(field)), field.reloadable ? "yes" : "restart",
-                       Cell(Notes(field)));
+    out +=
+        fmt::format("| `{}` | {} | {} | {} | {} | {} |\n", key, type, Cell(fallback),
+                    Cell(Allowed(field)), field.reloadable ? "yes" : "restart", Cell(Notes(field)));
   }
   if (table) out += "\n";
   for (const FieldSpec& field : section.fields) {
     if (field.section == nullptr) continue;
     const bool list = field.type == FieldType::kSectionList;
-    const std::string key = (path.empty() ? field.key : path + "." + field.key) + (list ? "[]" : "");
+    const std::string key =
+        (path.empty() ? field.key : path + "." + field.key) + (list ? "[]" : "");
     out += fmt::format("## `{}`\n\n", key);
     if (!field.help.empty()) out += field.help + "\n\n";
     if (list && !Allowed(field).empty()) out += "Allowed: " + Allowed(field) + ".\n\n";
-    ReferenceSection(*field.section,
-                     list ? field.section->defaults.get() : field.at(defaults, 0), key, out);
+    ReferenceSection(*field.section, list ? field.section->defaults.get() : field.at(defaults, 0),
+                     key, out);
   }
 }
 
@@ -215,10 +216,13 @@ std::string PrintEffective(const SectionSpec& section, const void* object, const
 std::string Reference(const SectionSpec& section, const void* defaults, std::string_view title) {
   std::string out = fmt::format("# {}\n\n", title);
   out +=
-      "YAML 1.2, one document, no anchors. Values are typed by this table, never guessed: text keeps "
-      "`no` and `010` as written, booleans are `true` and `false` only, integers are decimal digits "
+      "YAML 1.2, one document, no anchors. Values are typed by this table, never guessed: text "
+      "keeps "
+      "`no` and `010` as written, booleans are `true` and `false` only, integers are decimal "
+      "digits "
       "without leading zeros or `_`. Durations are a number and one of `ns us ms s m h d`, sizes "
-      "bytes or a number and one of `KiB MiB GiB TiB kB MB GB TB`. `null` means \"not set\". Unknown "
+      "bytes or a number and one of `KiB MiB GiB TiB kB MB GB TB`. `null` means \"not set\". "
+      "Unknown "
       "and repeated keys are errors. *reload* says what SIGHUP applies.\n\n";
   ReferenceSection(section, defaults, "", out);
   return out;

@@ -119,8 +119,8 @@ size_t EditDistance(std::string_view a, std::string_view b) {
   for (size_t j = 0; j <= b.size(); ++j) d[0][j] = j;
   for (size_t i = 1; i <= a.size(); ++i) {
     for (size_t j = 1; j <= b.size(); ++j) {
-      d[i][j] = std::min({d[i - 1][j] + 1, d[i][j - 1] + 1,
-                          d[i - 1][j - 1] + (a[i - 1] == b[j - 1] ? 0 : 1)});
+      d[i][j] = std::min(
+          {d[i - 1][j] + 1, d[i][j - 1] + 1, d[i - 1][j - 1] + (a[i - 1] == b[j - 1] ? 0 : 1)});
       if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1]) {
         d[i][j] = std::min(d[i][j], d[i - 2][j - 2] + 1);
       }
@@ -155,7 +155,8 @@ absl::StatusOr<int64_t> ParseInt(std::string_view text) {
   if (digits.size() > 1 && digits[0] == '0') {
     return absl::InvalidArgumentError(
         fmt::format("'{}' has a leading zero, which some readers take for octal; write it "
-                    "without", text));
+                    "without",
+                    text));
   }
   if (text[0] == '+') text.remove_prefix(1);
   int64_t value = 0;

@@ -41,7 +41,16 @@
 namespace baton::config {
 
 enum class FieldType {
-  kBool, kInt, kDouble, kString, kEnum, kDuration, kBytes, kStringList, kSection, kSectionList
+  kBool,
+  kInt,
+  kDouble,
+  kString,
+  kEnum,
+  kDuration,
+  kBytes,
+  kStringList,
+  kSection,
+  kSectionList
 };
 
 // Durations are nanoseconds in int64, bytes int64, enums their name. monostate: not set.
@@ -60,16 +69,16 @@ struct FieldSpec {
   bool expand_env = false;  // ${NAME} in the value is replaced
   bool reloadable = false;
   bool required = false;
-  bool optional = false;    // "auto"/null = not set
-  bool secret = false;      // printed as ********
-  bool port = false;        // only for the reference page
+  bool optional = false;                                  // "auto"/null = not set
+  bool secret = false;                                    // printed as ********
+  bool port = false;                                      // only for the reference page
   int64_t int_min = std::numeric_limits<int64_t>::min();  // kInt, kDuration (ns), kBytes
   int64_t int_max = std::numeric_limits<int64_t>::max();
   double double_min = -std::numeric_limits<double>::infinity();
   double double_max = std::numeric_limits<double>::infinity();
-  bool min_exclusive = false;                // kDouble: (min, max]
-  int64_t unit_ns = 1;                       // kDuration: the member's resolution
-  size_t min_size = 0;                       // kString: bytes; lists: items
+  bool min_exclusive = false;  // kDouble: (min, max]
+  int64_t unit_ns = 1;         // kDuration: the member's resolution
+  size_t min_size = 0;         // kString: bytes; lists: items
   size_t max_size = std::numeric_limits<size_t>::max();
   std::vector<std::string> enum_names;
   std::function<absl::Status(const std::string&)> check;  // kString and items of kStringList
@@ -110,8 +119,7 @@ struct Unwrap<std::optional<V>> {
 
 // Name and enumerator of each value of an enum member (or of a std::optional of one).
 template <typename M>
-using EnumNames =
-    std::vector<std::pair<std::string, typename schema_internal::Unwrap<M>::Type>>;
+using EnumNames = std::vector<std::pair<std::string, typename schema_internal::Unwrap<M>::Type>>;
 
 // What every field can say. `D` is the concrete builder.
 template <typename D>
@@ -408,8 +416,7 @@ DurationField Section<T>::Duration(std::string key, M T::*member) {
   spec.get = [member](const void* object) -> FieldValue {
     const M& source = static_cast<const T*>(object)->*member;
     const auto ns = [](V v) {
-      return FieldValue(
-          int64_t{std::chrono::duration_cast<std::chrono::nanoseconds>(v).count()});
+      return FieldValue(int64_t{std::chrono::duration_cast<std::chrono::nanoseconds>(v).count()});
     };
     if constexpr (U::kOptional) {
       return source ? ns(*source) : FieldValue();
@@ -434,8 +441,7 @@ PlainField Section<T>::Sub(std::string key, S T::*member, const Section<S>& sect
 
 template <typename T>
 template <typename S>
-ListField Section<T>::List(std::string key, std::vector<S> T::*member,
-                           const Section<S>& section) {
+ListField Section<T>::List(std::string key, std::vector<S> T::*member, const Section<S>& section) {
   FieldSpec& spec = Add(FieldType::kSectionList, std::move(key));
   spec.section = section.spec();
   spec.copy = [member](void* to, const void* from) {

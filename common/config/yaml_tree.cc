@@ -171,10 +171,14 @@ const YamlNode* YamlNode::Find(std::string_view key) const {
 
 const char* YamlNode::KindName() const {
   switch (kind) {
-    case Kind::kNull: return "nothing";
-    case Kind::kScalar: return "a single value";
-    case Kind::kSequence: return "a list";
-    case Kind::kMap: return "a mapping";
+    case Kind::kNull:
+      return "nothing";
+    case Kind::kScalar:
+      return "a single value";
+    case Kind::kSequence:
+      return "a list";
+    case Kind::kMap:
+      return "a mapping";
   }
   return "nothing";
 }
@@ -207,8 +211,8 @@ absl::StatusOr<YamlNode> ParseYaml(std::string_view text, std::string_view file_
   } catch (const YAML::Exception& error) {
     return Bad(file_name, error.mark.line + 1, "not valid YAML: " + error.msg);
   } catch (const std::exception& error) {
-    return absl::InvalidArgumentError(fmt::format("{}: not valid YAML: {}", file_name,
-                                                  error.what()));
+    return absl::InvalidArgumentError(
+        fmt::format("{}: not valid YAML: {}", file_name, error.what()));
   }
 }
 

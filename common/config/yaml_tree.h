@@ -21,11 +21,11 @@ struct YamlNode {
   struct Entry;
 
   Kind kind = Kind::kNull;
-  bool quoted = false;    // kScalar: written in quotes or as a block scalar
-  std::string scalar;     // kScalar: the text, escapes resolved
-  std::string tag;        // explicit tag such as "!!int"; empty: none
-  int line = 0;           // 1-based; 0: not from the file (--set, environment)
-  std::string origin;     // when line is 0: "--set" or the variable's name
+  bool quoted = false;          // kScalar: written in quotes or as a block scalar
+  std::string scalar;           // kScalar: the text, escapes resolved
+  std::string tag;              // explicit tag such as "!!int"; empty: none
+  int line = 0;                 // 1-based; 0: not from the file (--set, environment)
+  std::string origin;           // when line is 0: "--set" or the variable's name
   std::vector<YamlNode> items;  // kSequence
   std::vector<Entry> entries;   // kMap, in file order, duplicates kept
 

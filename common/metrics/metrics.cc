@@ -227,9 +227,9 @@ void GaugeCallback::Reset() {
 }
 
 const std::vector<double>& LatencyBuckets() {
-  static const auto* buckets = new std::vector<double>{
-      0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1,
-      2.5,   5,      10,    20,   40,    60,   120, 300,  600};
+  static const auto* buckets =
+      new std::vector<double>{0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1,
+                              2.5,   5,      10,    20,   40,    60,   120, 300,  600};
   return *buckets;
 }
 
@@ -287,8 +287,7 @@ GaugeFamily MetricRegistry::AddGaugeFamily(const std::string& name, const std::s
   return family;
 }
 
-HistogramFamily MetricRegistry::AddHistogramFamily(const std::string& name,
-                                                   const std::string& help,
+HistogramFamily MetricRegistry::AddHistogramFamily(const std::string& name, const std::string& help,
                                                    const std::vector<std::string>& labels,
                                                    const std::vector<double>& buckets,
                                                    size_t max_series) {

@@ -181,8 +181,8 @@ class Timer {
   ~Timer();
   Timer(const Timer&) = delete;
   Timer& operator=(const Timer&) = delete;
-  double Stop();    // observes now and returns the seconds; later calls return the same
-  void Cancel();    // observes nothing
+  double Stop();  // observes now and returns the seconds; later calls return the same
+  void Cancel();  // observes nothing
   double Seconds() const;
 
  private:

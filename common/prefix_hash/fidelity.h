@@ -46,13 +46,14 @@ class Fidelity {
 
 // May `have` serve a request that accepts at least `least`? Exact serves everything; raw needs the
 // same base; code the same codec at its rate or better (raw of another kind never serves code, nor
-// the reverse; "mixed" serves nobody); a `have` cut by a budget only serves a `least` that allows a budget.
+// the reverse; "mixed" serves nobody); a `have` cut by a budget only serves a `least` that allows a
+// budget.
 bool Satisfies(const Fidelity& least, const Fidelity& have);
 
-// Fidelity of blocks computed with `own` on top of a prefix of fidelity `prefix`: the worse one (the
-// approximate one, then the lower rate); the budget flag is sticky. Two different approximations
-// (raw and code, two bases, two codecs) don't compare: the result is called raw:mixed or
-// code:mixed@<rate> and serves nobody, since no request can have meant both.
+// Fidelity of blocks computed with `own` on top of a prefix of fidelity `prefix`: the worse one
+// (the approximate one, then the lower rate); the budget flag is sticky. Two different
+// approximations (raw and code, two bases, two codecs) don't compare: the result is called
+// raw:mixed or code:mixed@<rate> and serves nobody, since no request can have meant both.
 Fidelity Combine(const Fidelity& prefix, const Fidelity& own);
 
 }  // namespace baton

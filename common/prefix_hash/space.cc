@@ -50,9 +50,12 @@ std::string Escape(std::string_view text) {
 
 std::string_view SpaceKindName(SpaceKind kind) {
   switch (kind) {
-    case SpaceKind::kBaseKv: return "base_kv";
-    case SpaceKind::kCode: return "code";
-    case SpaceKind::kNativeKv: return "native_kv";
+    case SpaceKind::kBaseKv:
+      return "base_kv";
+    case SpaceKind::kCode:
+      return "code";
+    case SpaceKind::kNativeKv:
+      return "native_kv";
   }
   return "unknown";
 }

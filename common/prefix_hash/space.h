@@ -16,7 +16,7 @@ std::string_view SpaceKindName(SpaceKind kind);  // "base_kv", "code", "native_k
 
 // Shape and arithmetic of stored K/V.
 struct KvLayout {
-  std::string dtype;          // "fp32", "bf16", "fp16"
+  std::string dtype;  // "fp32", "bf16", "fp16"
   uint32_t layers = 0;
   uint32_t kv_heads = 0;
   uint32_t head_dim = 0;
@@ -29,11 +29,11 @@ struct KvLayout {
 
 struct Space {
   SpaceKind kind = SpaceKind::kBaseKv;
-  std::string weights_digest;    // weights as served (dtype, quantisation, adapter included)
+  std::string weights_digest;  // weights as served (dtype, quantisation, adapter included)
   std::string tokenizer_digest;
   KvLayout layout;
-  std::string encoder_digest;    // kCode only: of the encoder; empty otherwise
-  Fidelity fidelity;             // kNativeKv: of the K/V; kCode: Code(codec, rate)
+  std::string encoder_digest;  // kCode only: of the encoder; empty otherwise
+  Fidelity fidelity;           // kNativeKv: of the K/V; kCode: Code(codec, rate)
 
   // The text that is digested: one "field=value" a line in fixed order, values escaped.
   std::string CanonicalText() const;

@@ -28,8 +28,8 @@ namespace baton {
 
 template <typename Response>
 struct ClientStreamCallbacks {
-  std::function<void(Response&)> on_message;     // may move from the message
-  std::function<void(absl::Status)> on_done;     // the call's final status
+  std::function<void(Response&)> on_message;  // may move from the message
+  std::function<void(absl::Status)> on_done;  // the call's final status
 };
 
 template <typename Response>
@@ -41,7 +41,8 @@ class ClientStream final : private grpc::ClientReadReactor<Response> {
   static std::shared_ptr<ClientStream> Start(std::unique_ptr<grpc::ClientContext> context,
                                              Request request, StartFn start,
                                              ClientStreamCallbacks<Response> callbacks) {
-    std::shared_ptr<ClientStream> stream(new ClientStream(std::move(context), std::move(callbacks)));
+    std::shared_ptr<ClientStream> stream(
+        new ClientStream(std::move(context), std::move(callbacks)));
     auto held = std::make_shared<Request>(std::move(request));
     stream->request_ = held;
     stream->self_ = stream;

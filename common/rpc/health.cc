@@ -33,8 +33,8 @@ struct Call {
 absl::Status Verdict(const Call& call, const grpc::Status& status) {
   if (!status.ok()) return FromGrpcStatus(status);
   if (call.response.value() == kServing) return absl::OkStatus();
-  return absl::UnavailableError(absl::StrCat(
-      call.service.empty() ? "the server" : call.service, " says it is not serving"));
+  return absl::UnavailableError(
+      absl::StrCat(call.service.empty() ? "the server" : call.service, " says it is not serving"));
 }
 
 }  // namespace

@@ -6,7 +6,6 @@
 #include <grpcpp/health_check_service_interface.h>
 #include <grpcpp/impl/server_builder_option.h>
 #include <grpcpp/impl/server_builder_plugin.h>
-
 #include <netdb.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -173,9 +172,9 @@ absl::StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(
     if (server != nullptr) server->Shutdown();
     absl::Status why = WhyNoPort(options.bind, options.port);
     if (absl::IsUnavailable(why) && options.tls) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "can't start TLS on ", JoinAddress(options.bind, options.port),
-          ": certificate and key do not fit together, or are damaged"));
+      return absl::InvalidArgumentError(
+          absl::StrCat("can't start TLS on ", JoinAddress(options.bind, options.port),
+                       ": certificate and key do not fit together, or are damaged"));
     }
     return why;
   }

@@ -23,14 +23,14 @@ class Service;
 namespace baton {
 
 struct RpcServerOptions {
-  std::string bind = "127.0.0.1";         // IPv4 or IPv6 address, or a host name
-  int port = 0;                           // 0: any free one, see port()
-  int max_message_bytes = 64 << 20;       // received and sent
-  std::optional<ServerTls> tls = std::nullopt;           // absent: plain text
+  std::string bind = "127.0.0.1";               // IPv4 or IPv6 address, or a host name
+  int port = 0;                                 // 0: any free one, see port()
+  int max_message_bytes = 64 << 20;             // received and sent
+  std::optional<ServerTls> tls = std::nullopt;  // absent: plain text
   bool reflection = true;
-  bool health = true;                     // grpc.health.v1.Health; not serving until SetServing
+  bool health = true;  // grpc.health.v1.Health; not serving until SetServing
   absl::Duration keepalive = absl::Seconds(30);  // pings on silent connections; zero: none
-  int max_concurrent_streams = 1024;      // per connection
+  int max_concurrent_streams = 1024;             // per connection
 };
 
 // Thread-safe.

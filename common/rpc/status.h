@@ -15,7 +15,8 @@ absl::Status FromGrpcStatus(const grpc::Status& status);
 // (CANCELLED: the client went away), 500, 501, 503, 504.
 int ToHttpStatus(absl::StatusCode code);
 
-// True when the same call may succeed elsewhere or later (UNAVAILABLE, RESOURCE_EXHAUSTED, ABORTED).
+// True when the same call may succeed elsewhere or later (UNAVAILABLE, RESOURCE_EXHAUSTED,
+// ABORTED).
 bool IsRetryable(absl::StatusCode code);
 
 }  // namespace baton

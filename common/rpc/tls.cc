@@ -16,13 +16,12 @@ namespace baton {
 namespace {
 
 // `what` names the setting in messages.
-absl::StatusOr<std::string> ReadPem(const std::string& path, const char* what,
-                                    const char* marker) {
+absl::StatusOr<std::string> ReadPem(const std::string& path, const char* what, const char* marker) {
   errno = 0;
   std::ifstream file(path, std::ios::binary);
   if (!file) {
-    const std::string message = absl::StrCat("TLS ", what, " \"", path,
-                                             "\" can't be read: ", std::strerror(errno));
+    const std::string message =
+        absl::StrCat("TLS ", what, " \"", path, "\" can't be read: ", std::strerror(errno));
     return errno == EACCES ? absl::PermissionDeniedError(message) : absl::NotFoundError(message);
   }
   std::ostringstream text;
@@ -56,10 +55,8 @@ absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> MakeServerCredentials(
   BATON_ASSIGN_OR_RETURN(std::string key, ReadKey(tls->key_path));
   options.pem_key_cert_pairs.push_back({std::move(key), std::move(cert)});
   if (!tls->client_ca_path.empty()) {
-    BATON_ASSIGN_OR_RETURN(options.pem_root_certs,
-                           ReadCert(tls->client_ca_path, "client CA"));
-    options.client_certificate_request =
-        GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY;
+    BATON_ASSIGN_OR_RETURN(options.pem_root_certs, ReadCert(tls->client_ca_path, "client CA"));
+    options.client_certificate_request = GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY;
   }
   return grpc::SslServerCredentials(options);
 }

@@ -124,7 +124,9 @@ class MemoryPeer final : public Peer, public std::enable_shared_from_this<Memory
  public:
   MemoryPeer(std::shared_ptr<Core> core, std::shared_ptr<Node> from, std::shared_ptr<Node> to,
              uint64_t incarnation)
-      : core_(std::move(core)), from_(std::move(from)), to_(std::move(to)),
+      : core_(std::move(core)),
+        from_(std::move(from)),
+        to_(std::move(to)),
         incarnation_(incarnation) {}
 
   void Send(std::string header, std::vector<ConstSpan> payload, std::shared_ptr<const void> owner,
@@ -163,9 +165,8 @@ void MemoryPeer::Send(std::string header, std::vector<ConstSpan> payload,
     refused = absl::InvalidArgumentError(absl::StrCat(
         "header of ", header.size(), " bytes; the limit is ", kMaxTransportHeaderBytes));
   } else if (message->bytes > core_->options_.max_payload_bytes) {
-    refused = absl::InvalidArgumentError(absl::StrCat("payload of ", message->bytes,
-                                                      " bytes; the limit is ",
-                                                      core_->options_.max_payload_bytes));
+    refused = absl::InvalidArgumentError(absl::StrCat(
+        "payload of ", message->bytes, " bytes; the limit is ", core_->options_.max_payload_bytes));
   }
   message->header = std::move(header);
   message->payload = std::move(payload);
@@ -249,8 +250,7 @@ void Core::Fail(MemoryPeer& peer, const absl::Status& why, bool reported) {
   from.stats.peers = from.peers.size();
   if (reported) {
     ++from.stats.connection_failures;
-    from.backoff[peer.to_->name] =
-        Now() + absl::ToChronoNanoseconds(options_.reconnect_backoff);
+    from.backoff[peer.to_->name] = Now() + absl::ToChronoNanoseconds(options_.reconnect_backoff);
   }
   cv_.NotifyAll();
 }
@@ -265,9 +265,9 @@ void Core::CheckDeadlines(Time now) {
     }
   }
   for (const auto& peer : stuck) {
-    Fail(*peer, absl::DeadlineExceededError(absl::StrCat(
-                    "the peer made no progress for ",
-                    absl::FormatDuration(options_.progress_deadline))),
+    Fail(*peer,
+         absl::DeadlineExceededError(absl::StrCat(
+             "the peer made no progress for ", absl::FormatDuration(options_.progress_deadline))),
          /*reported=*/true);
   }
 }
@@ -491,8 +491,7 @@ class MemoryTransport final : public Transport {
   const std::shared_ptr<Node> node_;
 };
 
-class Network final : public InProcessNetwork,
-                      public std::enable_shared_from_this<Network> {
+class Network final : public InProcessNetwork, public std::enable_shared_from_this<Network> {
  public:
   explicit Network(InProcessOptions options) : core_(std::make_shared<Core>(options)) {
     core_->Start();

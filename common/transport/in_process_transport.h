@@ -21,10 +21,10 @@ namespace baton {
 // What happens to messages. Probabilities lie in [0, 1]; the same seed and the same order of
 // sends give the same faults.
 struct InProcessFaults {
-  double drop = 0;        // lost; the sender sees an ordinary completion
-  double duplicate = 0;   // delivered twice
-  double reorder = 0;     // delivered after the next message
-  double corrupt = 0;     // one bit of the payload (or of the header, if that is empty) flipped
+  double drop = 0;       // lost; the sender sees an ordinary completion
+  double duplicate = 0;  // delivered twice
+  double reorder = 0;    // delivered after the next message
+  double corrupt = 0;    // one bit of the payload (or of the header, if that is empty) flipped
   absl::Duration delay = absl::ZeroDuration();  // added to every message
   // After this many more messages the connection that sends the next one fails (UNAVAILABLE).
   std::optional<uint64_t> fail_after = std::nullopt;
@@ -32,8 +32,8 @@ struct InProcessFaults {
 };
 
 struct InProcessOptions {
-  int window = 8;                                // messages in flight per peer
-  uint64_t max_payload_bytes = 64ull << 20;      // of one message
+  int window = 8;                            // messages in flight per peer
+  uint64_t max_payload_bytes = 64ull << 20;  // of one message
   absl::Duration progress_deadline = absl::Seconds(5);
   absl::Duration reconnect_backoff = absl::ZeroDuration();
 };

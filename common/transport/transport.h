@@ -110,20 +110,20 @@ class Peer {
 
 // Counts since the start, and what is held now. Bytes are payload bytes.
 struct TransportStats {
-  uint64_t messages_sent = 0;       // completed with OK
+  uint64_t messages_sent = 0;  // completed with OK
   uint64_t bytes_sent = 0;
-  uint64_t send_failures = 0;       // completed with an error
-  uint64_t messages_received = 0;   // landed with OK
+  uint64_t send_failures = 0;      // completed with an error
+  uint64_t messages_received = 0;  // landed with OK
   uint64_t bytes_received = 0;
-  uint64_t receive_failures = 0;    // landings completed with an error
-  uint64_t messages_refused = 0;    // malformed, over a limit, or refused by the receiver
+  uint64_t receive_failures = 0;  // landings completed with an error
+  uint64_t messages_refused = 0;  // malformed, over a limit, or refused by the receiver
   uint64_t connects = 0;
   uint64_t connection_failures = 0;
   uint64_t sends_in_flight = 0;     // submitted, memory still in use
   uint64_t sends_queued = 0;        // waiting for the window
   uint64_t landings_in_flight = 0;  // landings whose fence has not come yet
   uint64_t landing_bytes_in_flight = 0;
-  uint64_t peers = 0;               // live connections, incoming ones included
+  uint64_t peers = 0;  // live connections, incoming ones included
 };
 
 // One per process. Destroying it completes everything that is unfinished with an error.

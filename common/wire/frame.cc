@@ -95,8 +95,8 @@ absl::Status CheckChunks(const FrameHeader& header, absl::Span<const FrameChunk>
     if (chunk.kv_head >= kMaxFrameKvHeads) {
       return Bad(name("kv_head"), chunk.kv_head, fmt::format("below {}", kMaxFrameKvHeads));
     }
-    const bool kv = chunk.component == ChunkComponent::kKey ||
-                    chunk.component == ChunkComponent::kValue;
+    const bool kv =
+        chunk.component == ChunkComponent::kKey || chunk.component == ChunkComponent::kValue;
     if (header.kind == FrameKind::kRawKv ? !kv : chunk.component != ChunkComponent::kText) {
       return Bad(name("component"), static_cast<uint64_t>(chunk.component),
                  header.kind == FrameKind::kRawKv ? "1 (key), 2 (value)" : "3 (text)");
@@ -105,8 +105,7 @@ absl::Status CheckChunks(const FrameHeader& header, absl::Span<const FrameChunk>
       return Bad(name("offset"), chunk.offset, fmt::format("{} (chunks tile the payload)", next));
     }
     if (chunk.length == 0 || chunk.length > header.payload_bytes - next) {
-      return Bad(name("length"), chunk.length,
-                 fmt::format("1 to {}", header.payload_bytes - next));
+      return Bad(name("length"), chunk.length, fmt::format("1 to {}", header.payload_bytes - next));
     }
     next += chunk.length;
   }
@@ -144,8 +143,8 @@ absl::StatusOr<size_t> HeadBytes(std::string_view bytes) {
     return absl::DataLossError("frame: magic: not a Baton frame");
   }
   if (const auto version = Get<uint16_t>(bytes, kAtVersion); version != kFrameVersion) {
-    return absl::UnimplementedError(fmt::format("frame: version: {}, this build reads {}", version,
-                                                kFrameVersion));
+    return absl::UnimplementedError(
+        fmt::format("frame: version: {}, this build reads {}", version, kFrameVersion));
   }
   const auto chunks = Get<uint32_t>(bytes, kAtChunks);
   if (chunks > kMaxFrameChunks) {
@@ -266,8 +265,10 @@ absl::Status VerifyPayload(const FrameHeader& header, absl::Span<const std::stri
                                            size, header.payload_bytes));
   }
   if (const uint64_t hash = HashPayload(pieces); hash != header.payload_hash) {
-    return absl::DataLossError(fmt::format("frame: payload_hash: {:016x} where the header says "
-                                           "{:016x}", hash, header.payload_hash));
+    return absl::DataLossError(
+        fmt::format("frame: payload_hash: {:016x} where the header says "
+                    "{:016x}",
+                    hash, header.payload_hash));
   }
   return absl::OkStatus();
 }

@@ -32,15 +32,15 @@ inline constexpr size_t kFrameSecretBytes = 16;
 inline constexpr uint32_t kMaxFrameChunks = 4096;
 inline constexpr uint64_t kMaxFramePayloadBytes = 64ull << 20;
 inline constexpr uint32_t kMaxFrameLayers = 1024;
-inline constexpr uint32_t kMaxFrameTokens = 4u << 20;   // largest token_end
+inline constexpr uint32_t kMaxFrameTokens = 4u << 20;  // largest token_end
 inline constexpr uint32_t kMaxTransferFrames = 1u << 20;
 inline constexpr uint32_t kMaxFrameKvHeads = 1024;
 inline constexpr size_t kMaxFrameHeadBytes =
     kFrameHeaderBytes + size_t{kMaxFrameChunks} * kChunkEntryBytes;
 
 enum class FrameKind : uint16_t {
-  kRawKv = 1,      // rows of K and V in the layout of the agreed space
-  kError = 2,      // payload: UTF-8 message; the transfer is over
+  kRawKv = 1,  // rows of K and V in the layout of the agreed space
+  kError = 2,  // payload: UTF-8 message; the transfer is over
 };
 
 enum class ChunkComponent : uint32_t {
@@ -54,12 +54,12 @@ struct FrameHeader {
   uint64_t transfer_id = 0;
   uint32_t generation = 0;
   uint32_t layer = 0;
-  uint32_t token_begin = 0;    // [token_begin, token_end)
+  uint32_t token_begin = 0;  // [token_begin, token_end)
   uint32_t token_end = 0;
-  uint32_t sequence = 0;       // 0-based number in the transfer
-  uint32_t total_frames = 0;   // in the transfer; 0: the sender does not know yet
+  uint32_t sequence = 0;      // 0-based number in the transfer
+  uint32_t total_frames = 0;  // in the transfer; 0: the sender does not know yet
   uint64_t payload_bytes = 0;
-  uint64_t payload_hash = 0;   // XXH3-64 of the payload; see HashPayload
+  uint64_t payload_hash = 0;  // XXH3-64 of the payload; see HashPayload
 
   friend bool operator==(const FrameHeader&, const FrameHeader&) = default;
 };

@@ -4,8 +4,8 @@
 #include <utility>
 
 #include "absl/strings/numbers.h"
-#include "common/base/strings.h"
 #include "common/base/status_macros.h"
+#include "common/base/strings.h"
 
 namespace baton {
 
@@ -36,8 +36,8 @@ absl::StatusOr<std::unique_ptr<StaticDirectory>> StaticDirectory::Create(
       BATON_RETURN_IF_ERROR(CheckNodeAddress(address));
       NodeEntry entry{address, role};
       if (!seen.insert(entry).second) {
-        return absl::InvalidArgumentError(Cat(
-            "node address '", address, "' is listed twice under ", NodeRoleName(role)));
+        return absl::InvalidArgumentError(
+            Cat("node address '", address, "' is listed twice under ", NodeRoleName(role)));
       }
       entries.push_back(std::move(entry));
     }

@@ -15,9 +15,9 @@ namespace baton {
 
 // What came beside a request.
 struct CallInfo {
-  std::string request_id;                          // valid by IsValidRequestId
+  std::string request_id;  // valid by IsValidRequestId
   absl::Time deadline = absl::InfiniteFuture();
-  std::chrono::nanoseconds arrival{0};             // Clock::Real().Now() when it arrived; 0: now
+  std::chrono::nanoseconds arrival{0};  // Clock::Real().Now() when it arrived; 0: now
 };
 
 // Receives one generation. Calls come one at a time, on any thread, possibly before Generate

@@ -13,18 +13,18 @@ namespace baton {
 using HttpHeaders = std::vector<std::pair<std::string, std::string>>;
 
 struct HttpRequest {
-  std::string method;        // "GET"
-  std::string path;          // without the query
-  std::string query;         // after '?'
+  std::string method;  // "GET"
+  std::string path;    // without the query
+  std::string query;   // after '?'
   std::string content_type;
-  std::string request_id;    // of the client if valid, else generated
+  std::string request_id;  // of the client if valid, else generated
   std::string body;
 };
 
 struct HttpResponse {
   int status = 200;
   std::string content_type = "application/json";
-  HttpHeaders headers;       // beside content type, length, request id and connection
+  HttpHeaders headers;  // beside content type, length, request id and connection
   std::string body;
 };
 

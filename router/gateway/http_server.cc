@@ -13,9 +13,9 @@
 #include <utility>
 #include <vector>
 
-#include "common/base/strings.h"
 #include "common/base/logging.h"
 #include "common/base/mutex.h"
+#include "common/base/strings.h"
 #include "router/gateway/http_session.h"
 
 namespace baton {
@@ -63,10 +63,9 @@ class HttpServerImpl final : public HttpServer {
   absl::Status Listen() {
     error_code error;
     tcp::resolver resolver(io_);
-    const auto found = resolver.resolve(state_->options.bind,
-                                        Cat(state_->options.port),
-                                        tcp::resolver::passive | tcp::resolver::numeric_service,
-                                        error);
+    const auto found =
+        resolver.resolve(state_->options.bind, Cat(state_->options.port),
+                         tcp::resolver::passive | tcp::resolver::numeric_service, error);
     if (error || found.empty()) return BindError(state_->options, error);
     const tcp::endpoint endpoint = found.begin()->endpoint();
     acceptor_.open(endpoint.protocol(), error);
@@ -169,8 +168,8 @@ class HttpServerImpl final : public HttpServer {
   asio::io_context& io_;
   asio::executor_work_guard<asio::io_context::executor_type> work_;
   asio::strand<asio::io_context::executor_type> accept_strand_;
-  tcp::acceptor acceptor_;             // on accept_strand_
-  asio::steady_timer accept_timer_;    // on accept_strand_
+  tcp::acceptor acceptor_;           // on accept_strand_
+  asio::steady_timer accept_timer_;  // on accept_strand_
   int port_ = 0;
   std::vector<std::thread> threads_;
 };

@@ -21,12 +21,12 @@ namespace baton {
 
 struct HttpServerOptions {
   std::string bind = "127.0.0.1";
-  int port = 0;                          // 0: any free one, see port()
+  int port = 0;  // 0: any free one, see port()
   int threads = 2;
-  size_t max_connections = 1024;         // more are answered 503
-  size_t max_header_bytes = 16 << 10;    // more: 431
-  size_t max_body_bytes = 8 << 20;       // more: 413
-  size_t max_unsent_bytes = 4 << 20;     // of a stream; more: the client reads too slowly
+  size_t max_connections = 1024;       // more are answered 503
+  size_t max_header_bytes = 16 << 10;  // more: 431
+  size_t max_body_bytes = 8 << 20;     // more: 413
+  size_t max_unsent_bytes = 4 << 20;   // of a stream; more: the client reads too slowly
   absl::Duration idle_timeout = absl::Seconds(60);   // between requests
   absl::Duration read_timeout = absl::Seconds(30);   // first byte of a request to its last: 408
   absl::Duration write_timeout = absl::Seconds(30);  // one write without progress

@@ -10,8 +10,8 @@
 #include <chrono>
 #include <utility>
 
-#include "common/base/strings.h"
 #include "common/base/ids.h"
+#include "common/base/strings.h"
 #include "common/rpc/call_context.h"
 
 namespace baton {
@@ -110,9 +110,8 @@ void HttpSession::Start() {
 }
 
 void HttpSession::Refuse() {
-  asio::post(strand_, [self = shared_from_this()] {
-    self->SendError(503, "too many connections");
-  });
+  asio::post(strand_,
+             [self = shared_from_this()] { self->SendError(503, "too many connections"); });
 }
 
 void HttpSession::CloseWhenIdle() {
@@ -128,11 +127,11 @@ void HttpSession::CloseNow() {
 void HttpSession::ArmTimer(absl::Duration after, std::function<void()> action) {
   const uint64_t generation = ++timer_generation_;
   timer_.expires_after(absl::ToChronoNanoseconds(after));
-  timer_.async_wait([self = shared_from_this(), generation,
-                     action = std::move(action)](error_code error) {
-    // An expiry already queued when the timer was re-armed must not fire.
-    if (!error && generation == self->timer_generation_) action();
-  });
+  timer_.async_wait(
+      [self = shared_from_this(), generation, action = std::move(action)](error_code error) {
+        // An expiry already queued when the timer was re-armed must not fire.
+        if (!error && generation == self->timer_generation_) action();
+      });
 }
 
 void HttpSession::DisarmTimer() {
@@ -198,12 +197,11 @@ void HttpSession::OnRead(error_code error) {
 void HttpSession::OnReadError(error_code error) {
   if (error == http::error::body_limit) {
     return SendError(413, Cat("the request body is larger than the limit of ",
-                                       server_->options.max_body_bytes,
-                                       " bytes (http.max_body)"));
+                              server_->options.max_body_bytes, " bytes (http.max_body)"));
   }
   if (error == http::error::header_limit) {
     return SendError(431, Cat("the request header is larger than the limit of ",
-                                       server_->options.max_header_bytes, " bytes"));
+                              server_->options.max_header_bytes, " bytes"));
   }
   if (error == http::error::end_of_stream || error == http::error::partial_message ||
       error.category() != http::make_error_code(http::error::bad_version).category()) {
@@ -282,10 +280,10 @@ void HttpSession::SendError(int status, const std::string& message) {
 
 void HttpSession::SendNow(HttpResponse response) {
   if (server_->draining.load()) keep_alive_ = false;
-  std::string head = Cat(http10_ ? "HTTP/1.0 " : "HTTP/1.1 ", response.status, " ",
-                                  HttpReason(response.status), "\r\ncontent-type: ",
-                                  HeaderSafe(response.content_type), "\r\ncontent-length: ",
-                                  response.body.size(), "\r\nx-request-id: ", request_id_, "\r\n");
+  std::string head =
+      Cat(http10_ ? "HTTP/1.0 " : "HTTP/1.1 ", response.status, " ", HttpReason(response.status),
+          "\r\ncontent-type: ", HeaderSafe(response.content_type),
+          "\r\ncontent-length: ", response.body.size(), "\r\nx-request-id: ", request_id_, "\r\n");
   for (auto& [name, value] : response.headers) {
     head += Cat(name, ": ", HeaderSafe(value), "\r\n");
   }
@@ -399,9 +397,9 @@ void HttpSession::ReplyBegin(uint64_t seq, std::string content_type, HttpHeaders
   if (seq != seq_ || phase_ != Phase::kRunning || streaming_) return;
   streaming_ = true;
   if (server_->draining.load() || http10_) keep_alive_ = false;
-  std::string head = Cat(http10_ ? "HTTP/1.0" : "HTTP/1.1", " 200 OK\r\ncontent-type: ",
-                                  HeaderSafe(std::move(content_type)), "\r\nx-request-id: ",
-                                  request_id_, "\r\n");
+  std::string head = Cat(http10_ ? "HTTP/1.0" : "HTTP/1.1",
+                         " 200 OK\r\ncontent-type: ", HeaderSafe(std::move(content_type)),
+                         "\r\nx-request-id: ", request_id_, "\r\n");
   for (auto& [name, value] : headers) {
     head += Cat(name, ": ", HeaderSafe(value), "\r\n");
   }

@@ -97,10 +97,10 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
   bool keep_alive_ = true;
   bool http10_ = false;
   bool streaming_ = false;
-  bool ending_ = false;        // everything of the reply is queued
-  bool monitoring_ = false;    // a read runs while the request does
-  bool read_next_ = false;     // when the monitor's read returns, read a request
-  uint64_t seq_ = 0;           // of the running request
+  bool ending_ = false;      // everything of the reply is queued
+  bool monitoring_ = false;  // a read runs while the request does
+  bool read_next_ = false;   // when the monitor's read returns, read a request
+  uint64_t seq_ = 0;         // of the running request
   struct Out {
     std::string bytes;
     size_t counted = 0;

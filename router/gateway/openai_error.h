@@ -10,12 +10,12 @@
 namespace baton {
 
 struct ApiError {
-  int status = 400;                                  // HTTP
+  int status = 400;  // HTTP
   std::string message;
   std::string type = "invalid_request_error";
-  std::string param;                                 // empty: null
-  std::string code;                                  // empty: null
-  absl::Duration retry_after = absl::ZeroDuration(); // zero: no Retry-After header
+  std::string param;                                  // empty: null
+  std::string code;                                   // empty: null
+  absl::Duration retry_after = absl::ZeroDuration();  // zero: no Retry-After header
 };
 
 // 400 about one field.

@@ -19,9 +19,7 @@ int64_t Characters(const std::string& text) {
 class OpenAiJob::Sink final : public GenerationSink {
  public:
   Sink(std::shared_ptr<OpenAiJob> job, size_t index) : job_(std::move(job)), index_(index) {}
-  bool OnEvent(v1::GenerateEvent event) override {
-    return job_->OnEvent(index_, std::move(event));
-  }
+  bool OnEvent(v1::GenerateEvent event) override { return job_->OnEvent(index_, std::move(event)); }
   void OnDone(const absl::Status& status) override { job_->OnDone(index_, status); }
 
  private:

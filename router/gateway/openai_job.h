@@ -31,16 +31,15 @@ class OpenAiJob : public std::enable_shared_from_this<OpenAiJob> {
  private:
   class Sink;
   struct Choice {
-    ChoiceText gathered;      // of a stream, only the end
-    int64_t characters = 0;   // of text sent
-    bool started = false;     // its first chunk was sent
+    ChoiceText gathered;     // of a stream, only the end
+    int64_t characters = 0;  // of text sent
+    bool started = false;    // its first chunk was sent
     bool finished = false;
     bool done = false;
     std::shared_ptr<Generation> generation;
   };
 
-  OpenAiJob(OpenAiRequest request, const std::string& request_id,
-            std::shared_ptr<HttpReply> reply);
+  OpenAiJob(OpenAiRequest request, const std::string& request_id, std::shared_ptr<HttpReply> reply);
 
   void Run(GenerationBackend& backend, const std::string& request_id,
            std::chrono::nanoseconds arrival);

@@ -33,17 +33,18 @@ void ReadSampling(JsonReader& in, v1::SamplingParams* out) {
   if (bias == nullptr) return;
   if (!bias->is_object()) {
     return in.Fail("logit_bias", Cat("'logit_bias' must be an object of token id to "
-                                              "number, got ", JsonTypeName(*bias)));
+                                     "number, got ",
+                                     JsonTypeName(*bias)));
   }
   for (const auto& [key, value] : bias->items()) {
     int64_t id = 0;
     if (!absl::SimpleAtoi(key, &id)) {
-      return in.Fail("logit_bias", Cat("logit_bias: key '", key.substr(0, 40),
-                                                "' is not a token id"));
+      return in.Fail("logit_bias",
+                     Cat("logit_bias: key '", key.substr(0, 40), "' is not a token id"));
     }
     if (!value.is_number()) {
-      return in.Fail("logit_bias", Cat("logit_bias['", key, "'] must be a number, got ",
-                                                JsonTypeName(value)));
+      return in.Fail("logit_bias",
+                     Cat("logit_bias['", key, "'] must be a number, got ", JsonTypeName(value)));
     }
     (*out->mutable_logit_bias())[id] = value.get<double>();
   }
@@ -64,7 +65,8 @@ void ReadStop(JsonReader& in, OpenAiKind kind, v1::StopConditions* out) {
   }
   if (auto v = in.Int("min_tokens")) out->set_min_tokens(*v);
   if (auto v = in.Bool("ignore_eos")) out->set_ignore_eos(*v);
-  if (auto v = in.Ints("stop_token_ids")) out->mutable_stop_token_ids()->Assign(v->begin(), v->end());
+  if (auto v = in.Ints("stop_token_ids"))
+    out->mutable_stop_token_ids()->Assign(v->begin(), v->end());
   const json* stop = in.Get("stop");
   if (stop == nullptr) return;
   if (stop->is_string()) {
@@ -72,13 +74,13 @@ void ReadStop(JsonReader& in, OpenAiKind kind, v1::StopConditions* out) {
     return;
   }
   if (!stop->is_array()) {
-    return in.Fail("stop", Cat("'stop' must be a string or an array of strings, got ",
-                                        JsonTypeName(*stop)));
+    return in.Fail(
+        "stop", Cat("'stop' must be a string or an array of strings, got ", JsonTypeName(*stop)));
   }
   for (const json& item : *stop) {
     if (!item.is_string()) {
-      return in.Fail("stop", Cat("stop[", out->stop_size(),
-                                          "] must be a string, got ", JsonTypeName(item)));
+      return in.Fail(
+          "stop", Cat("stop[", out->stop_size(), "] must be a string, got ", JsonTypeName(item)));
     }
     out->add_stop(item.get<std::string>());
   }
@@ -89,8 +91,8 @@ std::optional<std::string> ReadContent(JsonReader& in, const std::string& where,
                                        const json& content) {
   if (content.is_string()) return content.get<std::string>();
   if (!content.is_array()) {
-    in.Fail(where, Cat(where, " must be a string or an array of text parts, got ",
-                                JsonTypeName(content)));
+    in.Fail(where,
+            Cat(where, " must be a string or an array of text parts, got ", JsonTypeName(content)));
     return std::nullopt;
   }
   std::string text;
@@ -108,7 +110,7 @@ std::optional<std::string> ReadContent(JsonReader& in, const std::string& where,
     }
     if (*type != "text") {
       in.Fail(at + ".type", Cat(at, ".type: '", type->get<std::string>().substr(0, 40),
-                                         "' is not supported; only 'text' is"));
+                                "' is not supported; only 'text' is"));
       return std::nullopt;
     }
     const auto value = part.find("text");
@@ -135,13 +137,12 @@ void ReadMessage(JsonReader& in, const std::string& at, const json& message,
   if (name != "system" && name != "user" && name != "assistant") {
     return in.Fail(at + ".role",
                    Cat(at, ".role: '", name.substr(0, 40),
-                                "' is not supported; allowed: system, developer, user, assistant"));
+                       "' is not supported; allowed: system, developer, user, assistant"));
   }
   for (const char* key : {"tool_calls", "function_call"}) {
     const auto it = message.find(key);
     if (it != message.end() && !it->is_null() && !(it->is_array() && it->empty())) {
-      return in.Fail(Cat(at, ".", key),
-                     Cat(at, ".", key, " is not supported yet"));
+      return in.Fail(Cat(at, ".", key), Cat(at, ".", key, " is not supported yet"));
     }
   }
   const auto content = message.find("content");
@@ -159,8 +160,7 @@ void ReadMessages(JsonReader& in, v1::GenerateRequest* out) {
   const json* messages = in.Get("messages");
   if (messages == nullptr) return in.Fail("messages", "'messages' is missing");
   if (!messages->is_array()) {
-    return in.Fail("messages", Cat("'messages' must be an array, got ",
-                                            JsonTypeName(*messages)));
+    return in.Fail("messages", Cat("'messages' must be an array, got ", JsonTypeName(*messages)));
   }
   if (messages->empty()) return in.Fail("messages", "'messages' must not be empty");
   size_t index = 0;
@@ -174,8 +174,8 @@ bool ReadTokens(JsonReader& in, const std::string& at, const json& ids,
   for (const json& id : ids) {
     if (!id.is_number_integer() ||
         (id.is_number_unsigned() && id.get<uint64_t>() > uint64_t{INT64_MAX})) {
-      in.Fail("prompt", Cat(at, "[", out->ids_size(), "] must be a token id, got ",
-                                     JsonTypeName(id)));
+      in.Fail("prompt",
+              Cat(at, "[", out->ids_size(), "] must be a token id, got ", JsonTypeName(id)));
       return false;
     }
     out->add_ids(id.get<int64_t>());
@@ -193,7 +193,8 @@ void ReadPrompts(JsonReader& in, OpenAiRequest* out) {
   }
   if (!prompt->is_array()) {
     return in.Fail("prompt", Cat("'prompt' must be a string, an array of strings or an "
-                                          "array of token ids, got ", JsonTypeName(*prompt)));
+                                 "array of token ids, got ",
+                                 JsonTypeName(*prompt)));
   }
   if (prompt->empty()) return in.Fail("prompt", "'prompt' must not be empty");
   if (prompt->front().is_number()) {
@@ -201,8 +202,8 @@ void ReadPrompts(JsonReader& in, OpenAiRequest* out) {
     return;
   }
   if (prompt->size() > kMaxChoices) {
-    return in.Fail("prompt", Cat("prompt: ", prompt->size(),
-                                          " prompts are more than the limit of ", kMaxChoices));
+    return in.Fail("prompt", Cat("prompt: ", prompt->size(), " prompts are more than the limit of ",
+                                 kMaxChoices));
   }
   for (const json& item : *prompt) {
     const std::string at = Cat("prompt[", out->prompts.size(), "]");
@@ -212,7 +213,7 @@ void ReadPrompts(JsonReader& in, OpenAiRequest* out) {
       if (!ReadTokens(in, at, item, out->prompts.emplace_back().mutable_tokens())) return;
     } else {
       return in.Fail("prompt", Cat(at, " must be a string or an array of token ids, got ",
-                                            JsonTypeName(item)));
+                                   JsonTypeName(item)));
     }
   }
 }
@@ -228,8 +229,7 @@ void ReadLogprobs(JsonReader& in, OpenAiRequest* request, v1::SamplingParams* ou
     if (wanted) out->set_logprobs(true);
     if (wanted && top) {
       if (*top < 0 || *top > 20) {
-        return in.Fail("top_logprobs",
-                       Cat("top_logprobs: ", *top, " is not in 0..20"));
+        return in.Fail("top_logprobs", Cat("top_logprobs: ", *top, " is not in 0..20"));
       }
       out->set_top_logprobs(static_cast<int32_t>(*top));
     }
@@ -254,7 +254,7 @@ void RefuseUnsupported(JsonReader& in, OpenAiKind kind) {
     const std::string type = (*format)["type"].get<std::string>();
     if (type != "text") {
       return in.Fail("response_format", Cat("response_format: type '", type.substr(0, 40),
-                                                     "' is not supported yet; only 'text' is"));
+                                            "' is not supported yet; only 'text' is"));
     }
   }
   for (const char* key : {"tools", "functions"}) {
@@ -269,8 +269,8 @@ void RefuseUnsupported(JsonReader& in, OpenAiKind kind) {
       return in.Fail(key, Cat("'", key, "' is not supported yet"));
     }
   }
-  for (const char* key : {"audio", "prediction", "web_search_options", "suffix",
-                          "prompt_logprobs", "guided_json", "guided_regex", "use_beam_search"}) {
+  for (const char* key : {"audio", "prediction", "web_search_options", "suffix", "prompt_logprobs",
+                          "guided_json", "guided_regex", "use_beam_search"}) {
     const json* value = in.Get(key);
     if (value != nullptr && *value != "" && *value != false) {
       return in.Fail(key, Cat("'", key, "' is not supported"));
@@ -293,8 +293,8 @@ void ReadStream(JsonReader& in, OpenAiRequest* out) {
   const json* options = in.Get("stream_options");
   if (options == nullptr) return;
   if (!options->is_object()) {
-    return in.Fail("stream_options", Cat("'stream_options' must be an object, got ",
-                                                  JsonTypeName(*options)));
+    return in.Fail("stream_options",
+                   Cat("'stream_options' must be an object, got ", JsonTypeName(*options)));
   }
   if (!out->stream) {
     return in.Fail("stream_options", "'stream_options' is only allowed when 'stream' is true");
@@ -302,8 +302,8 @@ void ReadStream(JsonReader& in, OpenAiRequest* out) {
   JsonReader inner(*options);
   out->include_usage = inner.Bool("include_usage").value_or(false);
   if (inner.error()) {
-    in.Fail("stream_options.include_usage", Cat("stream_options.include_usage: ",
-                                                inner.error()->message));
+    in.Fail("stream_options.include_usage",
+            Cat("stream_options.include_usage: ", inner.error()->message));
   }
 }
 
@@ -322,8 +322,8 @@ std::variant<OpenAiRequest, ApiError> ParseOpenAiRequest(OpenAiKind kind, std::s
   const absl::StatusOr<json> parsed = ParseJson(body);
   if (!parsed.ok()) return InvalidRequest("", std::string(parsed.status().message()));
   if (!parsed->is_object()) {
-    return InvalidRequest("", Cat("the request body must be a JSON object, got ",
-                                           JsonTypeName(*parsed)));
+    return InvalidRequest(
+        "", Cat("the request body must be a JSON object, got ", JsonTypeName(*parsed)));
   }
   JsonReader in(*parsed);
   OpenAiRequest out;
@@ -366,7 +366,7 @@ std::variant<OpenAiRequest, ApiError> ParseOpenAiRequest(OpenAiKind kind, std::s
   out.n = static_cast<int>(n);
   if (out.n * static_cast<int64_t>(out.prompts.size()) > kMaxChoices) {
     return InvalidRequest("n", Cat("n: ", out.n, " choices of ", out.prompts.size(),
-                                            " prompts are more than the limit of ", kMaxChoices));
+                                   " prompts are more than the limit of ", kMaxChoices));
   }
   for (v1::GenerateRequest& prompt : out.prompts) prompt.MergeFrom(common);
   return out;

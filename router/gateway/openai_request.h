@@ -22,10 +22,10 @@ struct OpenAiRequest {
   std::vector<v1::GenerateRequest> prompts;  // one per prompt, equal but for the prompt
   int n = 1;                                 // choices per prompt
   bool stream = false;
-  bool include_usage = false;                // stream only
-  bool echo = false;                         // completions with text prompts only
+  bool include_usage = false;  // stream only
+  bool echo = false;           // completions with text prompts only
   bool logprobs = false;
-  bool include_timing = false;               // Baton's extension
+  bool include_timing = false;  // Baton's extension
 };
 
 // Checks types, and whatever the backend can't see (n, echo, fields not supported yet); values are

@@ -15,9 +15,7 @@ using nlohmann::json;
 
 std::string Event(const json& data) { return Cat("data: ", DumpJson(data), "\n\n"); }
 
-const char* FinishName(v1::FinishReason reason) {
-  return reason == v1::LENGTH ? "length" : "stop";
-}
+const char* FinishName(v1::FinishReason reason) { return reason == v1::LENGTH ? "length" : "stop"; }
 
 std::string Repaired(std::string_view bytes) {
   std::string out;
@@ -176,9 +174,8 @@ std::string DeltaChunk(const ReplyHead& head, int index, const v1::GenerateEvent
 
 std::string FinishChunk(const ReplyHead& head, int index,
                         const v1::GenerateEvent::Finished& finished) {
-  json choice = {{"index", index},
-                 {"logprobs", nullptr},
-                 {"finish_reason", FinishName(finished.reason())}};
+  json choice = {
+      {"index", index}, {"logprobs", nullptr}, {"finish_reason", FinishName(finished.reason())}};
   if (head.kind == OpenAiKind::kChat) {
     choice["delta"] = json::object();
   } else {
@@ -195,9 +192,7 @@ std::string UsageChunk(const ReplyHead& head, const v1::Usage& usage) {
   return Event(out);
 }
 
-std::string ErrorEvent(const std::string& error_body) {
-  return Cat("data: ", error_body, "\n\n");
-}
+std::string ErrorEvent(const std::string& error_body) { return Cat("data: ", error_body, "\n\n"); }
 
 std::string WholeReply(const ReplyHead& head, const std::vector<ChoiceText>& choices,
                        const v1::Usage& usage) {

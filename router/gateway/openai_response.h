@@ -13,11 +13,11 @@ namespace baton {
 // What all chunks and the whole reply of one request share.
 struct ReplyHead {
   OpenAiKind kind = OpenAiKind::kChat;
-  std::string id;             // "chatcmpl-..." or "cmpl-..."
+  std::string id;  // "chatcmpl-..." or "cmpl-..."
   std::string model;
-  int64_t created = 0;        // Unix seconds
+  int64_t created = 0;  // Unix seconds
   bool logprobs = false;
-  bool include_usage = false; // chunks: "usage": null until the last
+  bool include_usage = false;  // chunks: "usage": null until the last
   bool include_timing = false;
 };
 

@@ -27,8 +27,8 @@ bool IsGetPath(std::string_view path) {
 
 HttpResponse NotAllowed(const HttpRequest& request, const char* allowed) {
   HttpResponse response = OpenAiService::ErrorFor(
-      405, Cat("method ", request.method, " is not allowed on ", request.path, "; allowed: ",
-               allowed));
+      405,
+      Cat("method ", request.method, " is not allowed on ", request.path, "; allowed: ", allowed));
   response.headers.emplace_back("allow", allowed);
   return response;
 }
@@ -122,8 +122,7 @@ void OpenAiService::HandleModel(const std::string& id, HttpReply& reply) {
 void OpenAiService::HandleGenerate(HttpRequest request, std::shared_ptr<HttpReply> reply) {
   const std::chrono::nanoseconds arrival = Clock::Real().Now();
   if (draining_.load()) return reply->Send(ErrorFor(503, "the router is shutting down"));
-  const OpenAiKind kind =
-      request.path == kChatPath ? OpenAiKind::kChat : OpenAiKind::kCompletion;
+  const OpenAiKind kind = request.path == kChatPath ? OpenAiKind::kChat : OpenAiKind::kCompletion;
   std::variant<OpenAiRequest, ApiError> parsed = ParseOpenAiRequest(kind, request.body);
   if (const ApiError* error = std::get_if<ApiError>(&parsed)) {
     return reply->Send(ErrorResponse(*error));

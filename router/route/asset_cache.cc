@@ -63,7 +63,7 @@ struct AssetCache::Fetch {
   std::string digest;
   std::vector<std::shared_ptr<Node>> sources;
   size_t next = 0;
-  std::string data;       // of the source being asked
+  std::string data;  // of the source being asked
   bool too_large = false;
   absl::Status last = absl::UnavailableError("no decode node is reachable");
   std::function<void(absl::StatusOr<std::string>)> done;
@@ -89,8 +89,8 @@ bool AssetCache::HasTokenizer(const std::string& digest) const {
   return it != tokenizers_.end() && it->second.value != nullptr;
 }
 
-void AssetCache::GetTokenizer(const std::string& digest,
-                              std::vector<std::shared_ptr<Node>> sources, Done<Tokenizer> done) {
+void AssetCache::GetTokenizer(const std::string& digest, std::vector<std::shared_ptr<Node>> sources,
+                              Done<Tokenizer> done) {
   Get<Tokenizer>(digest, std::move(sources), std::move(done));
 }
 
@@ -129,9 +129,8 @@ void AssetCache::Get(const std::string& digest, std::vector<std::shared_ptr<Node
   fetch->sources = std::move(sources);
   fetch->done = [this, digest](absl::StatusOr<std::string> data) {
     // Reading a tokenizer takes a while: not on gRPC's thread.
-    executor_.Post([this, digest, data = std::move(data)]() mutable {
-      Finish<T>(digest, std::move(data));
-    });
+    executor_.Post(
+        [this, digest, data = std::move(data)]() mutable { Finish<T>(digest, std::move(data)); });
   };
   FetchFrom(std::move(fetch));
 }
@@ -161,12 +160,12 @@ void AssetCache::FetchFrom(std::shared_ptr<Fetch> fetch) {
        .on_done =
            [this, fetch, node](absl::Status status) {
              if (status.ok() && !fetch->too_large) return fetch->done(std::move(fetch->data));
-             fetch->last = fetch->too_large
-                               ? absl::FailedPreconditionError(
-                                     Cat("asset ", fetch->digest, " is larger than the limit of ",
-                                         kMaxAssetBytes, " bytes"))
-                               : absl::UnavailableError(Cat("asset ", fetch->digest, ": ",
-                                                            status.message()));
+             fetch->last =
+                 fetch->too_large
+                     ? absl::FailedPreconditionError(Cat("asset ", fetch->digest,
+                                                         " is larger than the limit of ",
+                                                         kMaxAssetBytes, " bytes"))
+                     : absl::UnavailableError(Cat("asset ", fetch->digest, ": ", status.message()));
              BATON_LOG_WARN("decode node {}: {}", node->address(), fetch->last);
              FetchFrom(fetch);
            }});

@@ -45,7 +45,7 @@ class AssetCache {
  private:
   template <typename T>
   struct Entry {
-    std::shared_ptr<const T> value;     // null while fetching
+    std::shared_ptr<const T> value;  // null while fetching
     std::vector<Done<T>> waiters;
   };
   template <typename T>

@@ -60,10 +60,9 @@ void GenerationCall::Prepare() {
   absl::StatusOr<ModelRoute> route = core_.Resolve(request_.model());
   if (!route.ok()) return Finish(route.status());
   route_ = *std::move(route);
-  core_.assets.GetTokenizer(route_.model.tokenizer_digest(), route_.nodes,
-                            [self = shared_from_this()](auto tokenizer) {
-                              self->OnTokenizer(std::move(tokenizer));
-                            });
+  core_.assets.GetTokenizer(
+      route_.model.tokenizer_digest(), route_.nodes,
+      [self = shared_from_this()](auto tokenizer) { self->OnTokenizer(std::move(tokenizer)); });
 }
 
 void GenerationCall::OnTokenizer(absl::StatusOr<std::shared_ptr<const Tokenizer>> tokenizer) {
@@ -89,12 +88,11 @@ void GenerationCall::Tokenise(const ChatTemplate* chat) {
   options.scope = core_.config.scope;
   const auto tokens = TokenizePrompt(request_, route_.model, *tokenizer_, chat, options);
   if (!tokens.ok()) return Finish(tokens.status());
-  auto decode = MakeDecodeRequest(request_, route_.model, *tokenizer_, *tokens, info_.request_id,
-                                  options);
+  auto decode =
+      MakeDecodeRequest(request_, route_.model, *tokenizer_, *tokens, info_.request_id, options);
   if (!decode.ok()) return Finish(decode.status());
   decode_request_ = *std::move(decode);
-  core_.metrics.overhead.With({"tokenize"}).Observe(
-      Seconds(core_.clock.Now() - prepare_started_));
+  core_.metrics.overhead.With({"tokenize"}).Observe(Seconds(core_.clock.Now() - prepare_started_));
   core_.retry.OnRequest();
   NextAttempt();
 }
@@ -149,9 +147,8 @@ void GenerationCall::StartAttempt(const std::shared_ptr<Node>& node) {
         node->decode().async()->Generate(call, message, reactor);
       },
       {.on_message = [self = shared_from_this()](v1::DecodeEvent& e) { self->OnMessage(e); },
-       .on_done = [self = shared_from_this()](absl::Status s) {
-         self->OnAttemptDone(std::move(s));
-       }});
+       .on_done = [self =
+                       shared_from_this()](absl::Status s) { self->OnAttemptDone(std::move(s)); }});
   bool cancel = false;
   {
     MutexLock lock(mu_);
@@ -210,9 +207,8 @@ void GenerationCall::OnFinished(v1::DecodeEvent::Finished& finished) {
   out->set_stop_text(finished.stop_text());
   *out->mutable_usage() = finished.usage();
   // A resumed stream's tokens count as well, whoever generated them.
-  out->mutable_usage()->set_completion_tokens(
-      std::max<int64_t>(finished.usage().completion_tokens(),
-                        static_cast<int64_t>(delivered_.size())));
+  out->mutable_usage()->set_completion_tokens(std::max<int64_t>(
+      finished.usage().completion_tokens(), static_cast<int64_t>(delivered_.size())));
   usage_ = out->usage();
   served_ = finished.timing().strategy();
   if (request_.want_timing()) {
@@ -268,9 +264,8 @@ void GenerationCall::OnAttemptDone(absl::Status status) {
                   node_->address(), delivered_.size(), calls_, core_.retry.max_attempts(), status);
   const bool started = !delivered_.empty();
   if (calls_ >= core_.retry.max_attempts() || (!started && !core_.retry.TryTake())) {
-    return Finish(absl::UnavailableError(
-        Cat("decode failed after ", calls_, calls_ == 1 ? " call: " : " calls: ",
-            status.message())));
+    return Finish(absl::UnavailableError(Cat(
+        "decode failed after ", calls_, calls_ == 1 ? " call: " : " calls: ", status.message())));
   }
   (started ? core_.metrics.migrations : core_.metrics.retries).Increment();
   WaitThen(core_.retry.Backoff(calls_ + 1), &GenerationCall::NextAttempt);
@@ -280,8 +275,8 @@ void GenerationCall::WaitThen(nanoseconds delay, void (GenerationCall::*next)())
   MutexLock lock(mu_);
   // An abort that came before the timer existed must not wait for it.
   const nanoseconds wait = aborted_.ok() ? delay : nanoseconds(0);
-  timer_ = core_.executor.After(
-      wait, [self = shared_from_this(), next](bool) { ((*self).*next)(); });
+  timer_ =
+      core_.executor.After(wait, [self = shared_from_this(), next](bool) { ((*self).*next)(); });
 }
 
 void GenerationCall::Cancel() {

@@ -70,24 +70,24 @@ class GenerationCall final : public Generation,
   std::shared_ptr<const Tokenizer> tokenizer_;
   v1::DecodeRequest decode_request_;
   std::vector<std::shared_ptr<Node>> tried_;
-  std::shared_ptr<Node> node_;               // of the running attempt
+  std::shared_ptr<Node> node_;  // of the running attempt
   NodeLease lease_;
   NodeLease prefill_lease_;
-  std::string space_;                        // native space of the first token; empty: none yet
-  std::vector<int64_t> delivered_;           // token ids sent to the client
+  std::string space_;               // native space of the first token; empty: none yet
+  std::vector<int64_t> delivered_;  // token ids sent to the client
   std::chrono::nanoseconds prepare_started_{0};
   std::chrono::nanoseconds last_token_{0};
-  std::chrono::nanoseconds wait_until_{0};   // for a node to come back; 0: not waiting
-  double router_s_ = -1;                     // arrival to the first decode call
+  std::chrono::nanoseconds wait_until_{0};  // for a node to come back; 0: not waiting
+  double router_s_ = -1;                    // arrival to the first decode call
   double ttft_s_ = -1;
   int calls_ = 0;
-  bool finished_ = false;                    // Finished was sent to the client
+  bool finished_ = false;  // Finished was sent to the client
   v1::Usage usage_;
-  std::string served_;                       // strategy, for the log
+  std::string served_;  // strategy, for the log
   absl::Status last_error_;
 
   Mutex mu_;
-  absl::Status aborted_ GUARDED_BY(mu_);     // not ok: why the call is to end
+  absl::Status aborted_ GUARDED_BY(mu_);  // not ok: why the call is to end
   uint64_t attempt_ GUARDED_BY(mu_) = 0;
   std::shared_ptr<Stream> stream_ GUARDED_BY(mu_);
   std::shared_ptr<RouterExecutor::Timer> timer_ GUARDED_BY(mu_);

@@ -109,8 +109,7 @@ void Node::OnInfo(std::shared_ptr<const v1::DecodeInfo> decode,
   missed_ = 0;
   missed_logged_ = false;
   if (incarnation_ != 0 && incarnation_ != identity.incarnation()) {
-    BATON_LOG_INFO("{} node {}: restarted ({})", NodeRoleName(role()), address(),
-                   identity.name());
+    BATON_LOG_INFO("{} node {}: restarted ({})", NodeRoleName(role()), address(), identity.name());
     breaker_.Reset();
   }
   incarnation_ = identity.incarnation();
@@ -152,9 +151,8 @@ absl::StatusOr<std::unique_ptr<NodeHealth>> NodeHealth::Create(const NodeDirecto
                                                                MetricRegistry metrics,
                                                                const Clock& clock,
                                                                OnDecodeInfo on_decode_info) {
-  std::unique_ptr<NodeHealth> health(new NodeHealth(directory, std::move(options),
-                                                    std::move(metrics), clock,
-                                                    std::move(on_decode_info)));
+  std::unique_ptr<NodeHealth> health(new NodeHealth(
+      directory, std::move(options), std::move(metrics), clock, std::move(on_decode_info)));
   BATON_RETURN_IF_ERROR(health->Reconcile());
   return health;
 }
@@ -170,9 +168,8 @@ absl::Status NodeHealth::Reconcile() {
   std::vector<std::shared_ptr<Node>> nodes;
   MutexLock lock(mu_);
   for (const NodeEntry& entry : entries) {
-    const auto known = std::find_if(nodes_.begin(), nodes_.end(), [&](const auto& node) {
-      return node->entry_ == entry;
-    });
+    const auto known = std::find_if(nodes_.begin(), nodes_.end(),
+                                    [&](const auto& node) { return node->entry_ == entry; });
     if (known != nodes_.end()) {
       nodes.push_back(*known);
       continue;
@@ -218,13 +215,11 @@ void NodeHealth::Ask(const std::shared_ptr<Node>& node) {
          });
   };
   if (node->role() == NodeRole::kDecode) {
-    start(v1::DecodeInfoRequest(), v1::DecodeInfo(), [&](auto... args) {
-      node->decode().async()->Info(args...);
-    });
+    start(v1::DecodeInfoRequest(), v1::DecodeInfo(),
+          [&](auto... args) { node->decode().async()->Info(args...); });
   } else {
-    start(v1::PrefillInfoRequest(), v1::PrefillInfo(), [&](auto... args) {
-      node->prefill().async()->Info(args...);
-    });
+    start(v1::PrefillInfoRequest(), v1::PrefillInfo(),
+          [&](auto... args) { node->prefill().async()->Info(args...); });
   }
 }
 

@@ -27,8 +27,9 @@ absl::Status CheckUtf8(const std::string& field, const std::string& text) {
 absl::StatusOr<int32_t> NarrowId(const std::string& field, int64_t id, int64_t vocab) {
   const int64_t limit = vocab > 0 ? vocab : int64_t{INT32_MAX};
   if (id >= 0 && id < limit) return static_cast<int32_t>(id);
-  return Bad(field, vocab > 0 ? Cat("token id ", id, " is outside the vocabulary [0, ", vocab - 1, "]")
-                              : Cat("token id ", id, " is outside [0, ", limit - 1, "]"));
+  return Bad(field, vocab > 0
+                        ? Cat("token id ", id, " is outside the vocabulary [0, ", vocab - 1, "]")
+                        : Cat("token id ", id, " is outside [0, ", limit - 1, "]"));
 }
 
 absl::Status CheckSampling(const v1::SamplingParams& in, int64_t vocab) {
@@ -78,8 +79,8 @@ absl::Status CheckPrompt(const v1::GenerateRequest& request) {
     case v1::GenerateRequest::kChat:
       if (request.chat().messages().empty()) return Bad("messages", "the chat has no messages");
       for (int i = 0; i < request.chat().messages_size(); ++i) {
-        BATON_RETURN_IF_ERROR(CheckUtf8(Cat("messages[", i, "].content"),
-                                        request.chat().messages(i).content()));
+        BATON_RETURN_IF_ERROR(
+            CheckUtf8(Cat("messages[", i, "].content"), request.chat().messages(i).content()));
       }
       return absl::OkStatus();
     case v1::GenerateRequest::PROMPT_NOT_SET:
@@ -95,7 +96,8 @@ absl::Status CheckGenerateRequest(const v1::GenerateRequest& request) {
   BATON_RETURN_IF_ERROR(CheckUtf8("model", request.model()));
   const std::string& strategy = request.strategy();
   if (!strategy.empty() && strategy != "auto" && strategy != "oracle" && strategy != "raw") {
-    return Bad("strategy", Cat("'", strategy.substr(0, 40), "' is unknown; allowed: auto, oracle, "
+    return Bad("strategy", Cat("'", strategy.substr(0, 40),
+                               "' is unknown; allowed: auto, oracle, "
                                "raw"));
   }
   BATON_RETURN_IF_ERROR(CheckSampling(request.sampling(), 0));
@@ -111,9 +113,9 @@ absl::StatusOr<std::vector<int32_t>> TokenizePrompt(const v1::GenerateRequest& r
   if (request.has_tokens()) {
     tokens.reserve(static_cast<size_t>(request.tokens().ids_size()));
     for (int i = 0; i < request.tokens().ids_size(); ++i) {
-      BATON_ASSIGN_OR_RETURN(const int32_t token,
-                             NarrowId(Cat("prompt[", i, "]"), request.tokens().ids(i),
-                                      model.vocab_size()));
+      BATON_ASSIGN_OR_RETURN(
+          const int32_t token,
+          NarrowId(Cat("prompt[", i, "]"), request.tokens().ids(i), model.vocab_size()));
       tokens.push_back(token);
     }
     return tokens;
@@ -130,9 +132,9 @@ absl::StatusOr<std::vector<int32_t>> TokenizePrompt(const v1::GenerateRequest& r
     }
     BATON_ASSIGN_OR_RETURN(tokens, EncodeChat(tokenizer, *chat, messages));
   } else {
-    BATON_ASSIGN_OR_RETURN(tokens, tokenizer.Encode(request.text(),
-                                                    {.parse_special = options.parse_special,
-                                                     .add_bos = true}));
+    BATON_ASSIGN_OR_RETURN(
+        tokens, tokenizer.Encode(request.text(),
+                                 {.parse_special = options.parse_special, .add_bos = true}));
   }
   if (tokens.empty()) return Bad("prompt", "has no tokens");
   return tokens;

@@ -34,8 +34,8 @@ bool RetryPolicy::TryTake() {
 
 std::chrono::milliseconds RetryPolicy::Backoff(int attempt) {
   const int doublings = std::clamp(attempt - 2, 0, 20);
-  const int64_t full = std::min<int64_t>(config_.max_backoff.count(),
-                                         config_.backoff.count() << doublings);
+  const int64_t full =
+      std::min<int64_t>(config_.max_backoff.count(), config_.backoff.count() << doublings);
   MutexLock lock(mu_);
   return std::chrono::milliseconds(full / 2 + static_cast<int64_t>(random_() % (full / 2 + 1)));
 }

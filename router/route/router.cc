@@ -30,8 +30,8 @@ absl::StatusOr<std::unique_ptr<Router>> Router::Create(const RouterConfig& confi
                                                        const Clock& clock) {
   BATON_ASSIGN_OR_RETURN(const ThreadBudget budget,
                          ThreadBudget::FromConfig(0, config.limits.worker_threads));
-  BATON_ASSIGN_OR_RETURN(auto core, RouterCore::Create(config, directory, std::move(registry),
-                                                       clock, budget.worker));
+  BATON_ASSIGN_OR_RETURN(
+      auto core, RouterCore::Create(config, directory, std::move(registry), clock, budget.worker));
   return std::unique_ptr<Router>(new Router(std::move(core)));
 }
 
@@ -52,9 +52,9 @@ std::shared_ptr<Generation> Router::Generate(CallInfo info, v1::GenerateRequest 
   if (draining_.load()) {
     refused = absl::UnavailableError("the router is shutting down");
   } else if (!core_->TryEnter()) {
-    refused = absl::ResourceExhaustedError(
-        Cat("the router is busy: ", core_->config.limits.max_inflight,
-            " generations are under way (limits.max_inflight)"));
+    refused =
+        absl::ResourceExhaustedError(Cat("the router is busy: ", core_->config.limits.max_inflight,
+                                         " generations are under way (limits.max_inflight)"));
   }
   if (!refused.ok()) {
     core_->metrics.requests.With({std::string(absl::StatusCodeToString(refused.code()))})
@@ -85,8 +85,8 @@ void Router::Tokenize(const v1::TokenizeRequest& request,
   const v1::DecodeModel model = route->model;
   const std::string chat_digest = request.has_chat() ? model.chat_template_digest() : "";
   const bool parse_special = request.parse_special();
-  auto finish = [prompt = std::move(prompt), model, parse_special, done](
-                    const Tokenizer& tokenizer, const ChatTemplate* chat) {
+  auto finish = [prompt = std::move(prompt), model, parse_special, done](const Tokenizer& tokenizer,
+                                                                         const ChatTemplate* chat) {
     // Plain text is tokenised as it stands, without BOS: what a caller counts or cuts.
     absl::StatusOr<std::vector<int32_t>> ids =
         prompt.has_text() ? tokenizer.Encode(prompt.text(), {.parse_special = parse_special})
@@ -122,9 +122,9 @@ void Router::Detokenize(const v1::DetokenizeRequest& request,
         narrow.reserve(ids.size());
         for (size_t i = 0; i < ids.size(); ++i) {
           if (ids[i] < 0 || ids[i] >= (*tokenizer)->vocab_size()) {
-            return done(absl::InvalidArgumentError(
-                Cat("ids[", i, "]: token id ", ids[i], " is outside the vocabulary [0, ",
-                    (*tokenizer)->vocab_size() - 1, "]")));
+            return done(absl::InvalidArgumentError(Cat("ids[", i, "]: token id ", ids[i],
+                                                       " is outside the vocabulary [0, ",
+                                                       (*tokenizer)->vocab_size() - 1, "]")));
           }
           narrow.push_back(static_cast<int32_t>(ids[i]));
         }

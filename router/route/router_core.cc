@@ -134,8 +134,7 @@ absl::StatusOr<ModelRoute> RouterCore::Resolve(const std::string& name) const {
   return route;
 }
 
-std::shared_ptr<Node> RouterCore::PickDecode(const v1::DecodeModel& model,
-                                             const std::string& space,
+std::shared_ptr<Node> RouterCore::PickDecode(const v1::DecodeModel& model, const std::string& space,
                                              const std::vector<std::shared_ptr<Node>>& tried,
                                              bool suspects) const {
   // Best first: untried and active, tried and active, then the same among suspects.

@@ -70,8 +70,7 @@ class RouterCore {
   AssetCache assets;
 
  private:
-  RouterCore(const RouterConfig& config, MetricRegistry& registry, const Clock& clock,
-             int threads);
+  RouterCore(const RouterConfig& config, MetricRegistry& registry, const Clock& clock, int threads);
   void Prefetch(const std::shared_ptr<Node>& node);
   void PollForEver();
 

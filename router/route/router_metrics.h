@@ -8,14 +8,14 @@ namespace baton {
 struct RouterMetrics {
   explicit RouterMetrics(MetricRegistry& registry);
 
-  Histogram ttft;               // arrival to the first delta with a token, stream or not
-  Histogram inter_token;        // per token after the first
-  Histogram e2e;                // arrival to the end, of finished generations only
-  CounterFamily requests;       // {code}: every generation by how it ended
-  HistogramFamily overhead;     // {stage}: queue, tokenize, route, total
+  Histogram ttft;            // arrival to the first delta with a token, stream or not
+  Histogram inter_token;     // per token after the first
+  Histogram e2e;             // arrival to the end, of finished generations only
+  CounterFamily requests;    // {code}: every generation by how it ended
+  HistogramFamily overhead;  // {stage}: queue, tokenize, route, total
   Gauge inflight;
-  Counter retries;              // decode calls tried again before the first token
-  Counter migrations;           // streams continued on another decode call
+  Counter retries;     // decode calls tried again before the first token
+  Counter migrations;  // streams continued on another decode call
   Counter prompt_tokens;
   Counter completion_tokens;
 };

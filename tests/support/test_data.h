@@ -40,6 +40,6 @@ inline std::string ReadFileOrEmpty(const std::string& path) {
 
 }  // namespace baton
 
-#define BATON_SKIP_WITHOUT(path)                                                  \
-  if ((path).empty() || !std::filesystem::exists(path))                           \
+#define BATON_SKIP_WITHOUT(path)                        \
+  if ((path).empty() || !std::filesystem::exists(path)) \
   GTEST_SKIP() << "needs " << ((path).empty() ? "BATON_SMOLLM2_GGUF" : (path))

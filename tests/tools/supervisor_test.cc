@@ -28,14 +28,21 @@ TEST(SupervisorTest, ARefusedProgramIsNamed) {
 TEST(SupervisorTest, AChildThatDiesIsStartedAgain) {
   Supervisor s;
   ASSERT_TRUE(s.Start({"brief", {"/bin/sh", "-c", "sleep 0.1; exit 3"}}).ok());
-  ASSERT_TRUE(Eventually([&] { EXPECT_TRUE(s.Poll().ok()); return !s.Running("brief"); }));
-  EXPECT_TRUE(Eventually([&] { EXPECT_TRUE(s.Poll().ok()); return s.Running("brief"); }));
+  ASSERT_TRUE(Eventually([&] {
+    EXPECT_TRUE(s.Poll().ok());
+    return !s.Running("brief");
+  }));
+  EXPECT_TRUE(Eventually([&] {
+    EXPECT_TRUE(s.Poll().ok());
+    return s.Running("brief");
+  }));
 }
 
 TEST(SupervisorTest, StopAllEndsChildrenThatIgnoreSigterm) {
   Supervisor s;
   ASSERT_TRUE(s.Start({"polite", {"/bin/sh", "-c", "sleep 60"}}).ok());
-  ASSERT_TRUE(s.Start({"stubborn", {"/bin/sh", "-c", "trap '' TERM; while :; do sleep 0.1; done"}}).ok());
+  ASSERT_TRUE(
+      s.Start({"stubborn", {"/bin/sh", "-c", "trap '' TERM; while :; do sleep 0.1; done"}}).ok());
   const auto start = std::chrono::steady_clock::now();
   s.StopAll(std::chrono::milliseconds(500));
   // Nor do they wait for the shell's own child, which holds the pipe for a minute.

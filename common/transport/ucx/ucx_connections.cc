@@ -40,9 +40,8 @@ absl::StatusOr<std::shared_ptr<Peer>> Core::Connect(std::string_view address,
       const int64_t wait = backoff == backoff_.end() ? 0 : backoff->second.until_ns - NowNs();
       if (wait > 0 && replaced == nullptr) {
         if (slot == nullptr) by_address_.erase(raw);
-        return absl::UnavailableError(
-            absl::StrCat("the last connection there failed; next attempt in ",
-                         wait / 1'000'000 + 1, " ms"));
+        return absl::UnavailableError(absl::StrCat(
+            "the last connection there failed; next attempt in ", wait / 1'000'000 + 1, " ms"));
       }
       peer = std::make_shared<UcxPeer>(shared_from_this(), raw, RandomId64());
       slot = peer;
@@ -97,8 +96,7 @@ void Core::OnEndpointError(void* arg, ucp_ep_h endpoint, ucs_status_t status) {
   });
 }
 
-void Core::FailPeer(const std::shared_ptr<UcxPeer>& peer, const absl::Status& why,
-                    bool reported) {
+void Core::FailPeer(const std::shared_ptr<UcxPeer>& peer, const absl::Status& why, bool reported) {
   peer->MarkFailed(why);
   if (!OnProgressThread() || peer->torn_down_) return;
   peer->torn_down_ = true;
@@ -121,9 +119,9 @@ void Core::FailPeer(const std::shared_ptr<UcxPeer>& peer, const absl::Status& wh
   peers_.erase(peer);
   counters_.peers.store(peers_.size(), std::memory_order_relaxed);
   const bool died = reported && absl::IsUnavailable(status);
-  const int64_t patience =
-      died ? kLingerNs
-           : reported ? 0 : absl::ToInt64Nanoseconds(options_.progress_deadline);
+  const int64_t patience = died       ? kLingerNs
+                           : reported ? 0
+                                      : absl::ToInt64Nanoseconds(options_.progress_deadline);
   leaving_.push_back({peer, NowNs() + patience, /*drain=*/!reported});
 }
 
@@ -160,8 +158,7 @@ void Core::CloseEndpoint(const std::shared_ptr<UcxPeer>& peer, bool force) {
 
 void Core::ReapClosing(int64_t now_ns) {
   std::erase_if(leaving_, [&](const Leaving& entry) {
-    const bool drained =
-        entry.drain && entry.peer->in_flight_.empty() && !Receiving(entry.peer);
+    const bool drained = entry.drain && entry.peer->in_flight_.empty() && !Receiving(entry.peer);
     if (!drained && entry.force_at_ns > now_ns) return false;
     CloseEndpoint(entry.peer, /*force=*/!drained);
     return true;

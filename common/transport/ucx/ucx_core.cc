@@ -146,8 +146,7 @@ void Core::Loop() {
     }
     if (worked) busy_ns = now;
     if (now - busy_ns < spin_ns || !deferred_.empty()) continue;
-    const bool idle =
-        peers_.empty() && receives_.empty() && closing_.empty() && leaving_.empty();
+    const bool idle = peers_.empty() && receives_.empty() && closing_.empty() && leaving_.empty();
     Sleep(idle ? now + 1000 * kMillisecond : next_tick_ns);
   }
 }
@@ -211,10 +210,11 @@ void Core::CheckPeer(const std::shared_ptr<UcxPeer>& peer, int64_t now_ns) {
     for (const SendOp* op : peer->in_flight_) oldest = std::min(oldest, op->submitted_ns);
     const int64_t since = std::max(oldest, peer->last_send_progress_ns_);
     if (now_ns - since > deadline_ns) {
-      return FailPeer(peer, absl::DeadlineExceededError(absl::StrCat(
-                                "the peer made no progress for ",
-                                absl::FormatDuration(options_.progress_deadline))),
-                      /*reported=*/true);
+      return FailPeer(
+          peer,
+          absl::DeadlineExceededError(absl::StrCat(
+              "the peer made no progress for ", absl::FormatDuration(options_.progress_deadline))),
+          /*reported=*/true);
     }
   }
   if (!peer->outgoing_) {
@@ -228,9 +228,10 @@ void Core::CheckPeer(const std::shared_ptr<UcxPeer>& peer, int64_t now_ns) {
   }
   if (peer->ping_sent_ns_ != 0) {
     if (now_ns - peer->ping_sent_ns_ > deadline_ns) {
-      FailPeer(peer, absl::DeadlineExceededError(absl::StrCat(
-                         "the peer gave no sign of life for ",
-                         absl::FormatDuration(options_.progress_deadline))),
+      FailPeer(peer,
+               absl::DeadlineExceededError(
+                   absl::StrCat("the peer gave no sign of life for ",
+                                absl::FormatDuration(options_.progress_deadline))),
                /*reported=*/true);
     }
   } else if (now_ns - peer->last_heard_ns_ > heartbeat_ns) {
@@ -252,10 +253,11 @@ void Core::CheckLandings(int64_t now_ns) {
     if (now_ns - since > deadline_ns) stuck.push_back(op->peer);
   }
   for (const auto& peer : stuck) {
-    FailPeer(peer, absl::DeadlineExceededError(absl::StrCat(
-                       "the sender made no progress for ",
-                       absl::FormatDuration(options_.progress_deadline))),
-             /*reported=*/true);
+    FailPeer(
+        peer,
+        absl::DeadlineExceededError(absl::StrCat("the sender made no progress for ",
+                                                 absl::FormatDuration(options_.progress_deadline))),
+        /*reported=*/true);
   }
 }
 

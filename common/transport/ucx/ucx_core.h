@@ -67,8 +67,8 @@ class Core : public std::enable_shared_from_this<Core> {
   struct Counters {
     std::atomic<uint64_t> messages_sent{0}, bytes_sent{0}, send_failures{0}, messages_received{0},
         bytes_received{0}, receive_failures{0}, messages_refused{0}, connects{0},
-        connection_failures{0}, sends_in_flight{0}, sends_queued{0}, landings{0},
-        landing_bytes{0}, peers{0};
+        connection_failures{0}, sends_in_flight{0}, sends_queued{0}, landings{0}, landing_bytes{0},
+        peers{0};
   };
   // A failed peer whose endpoint is still open. A healthy one is closed when what is under way has
   // ended: 1.13 may crash in its TCP code when an endpoint is torn away from a peer that sends on.
@@ -121,8 +121,7 @@ class Core : public std::enable_shared_from_this<Core> {
                       bool rendezvous);
   void FinishReceive(RecvOp* op, absl::Status status);
   static ucs_status_t OnActiveMessage(void* arg, const void* header, size_t header_bytes,
-                                      void* data, size_t bytes,
-                                      const ucp_am_recv_param_t* param);
+                                      void* data, size_t bytes, const ucp_am_recv_param_t* param);
   static void OnSent(void* request, ucs_status_t status, void* user_data);
   static void OnReceived(void* request, ucs_status_t status, size_t bytes, void* user_data);
 
@@ -131,7 +130,7 @@ class Core : public std::enable_shared_from_this<Core> {
   // Constant after Start.
   const UcxOptions options_;
   const PeerId instance_;
-  std::string address_;      // wrapped
+  std::string address_;  // wrapped
   int wake_fd_ = -1;
   int epoll_fd_ = -1;
   std::thread thread_;

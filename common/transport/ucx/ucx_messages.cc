@@ -128,9 +128,9 @@ void Core::Refuse(const absl::Status& why) {
 
 ucs_status_t Core::OnActiveMessage(void* arg, const void* header, size_t header_bytes, void* data,
                                    size_t bytes, const ucp_am_recv_param_t* param) {
-  return static_cast<Core*>(arg)->OnMessage(
-      {static_cast<const char*>(header), header_bytes}, data, bytes,
-      (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0);
+  return static_cast<Core*>(arg)->OnMessage({static_cast<const char*>(header), header_bytes}, data,
+                                            bytes,
+                                            (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0);
 }
 
 // Returning UCS_OK lets UCX drop a rendezvous nobody received; its sender completes.
@@ -168,10 +168,9 @@ ucs_status_t Core::OnData(std::string_view header, PeerId from, void* data, size
   const uint64_t landing_bytes = counters_.landing_bytes.load(std::memory_order_relaxed);
   if (bytes > options_.max_payload_bytes ||
       bytes > options_.max_landing_bytes - std::min(landing_bytes, options_.max_landing_bytes)) {
-    Refuse(absl::ResourceExhaustedError(
-        absl::StrCat("payload of ", bytes, " bytes (limits: ", options_.max_payload_bytes,
-                     " each, ", options_.max_landing_bytes, " in all, ", landing_bytes,
-                     " in use)")));
+    Refuse(absl::ResourceExhaustedError(absl::StrCat(
+        "payload of ", bytes, " bytes (limits: ", options_.max_payload_bytes, " each, ",
+        options_.max_landing_bytes, " in all, ", landing_bytes, " in use)")));
     return UCS_OK;
   }
   absl::StatusOr<std::shared_ptr<Landing>> landing = absl::UnavailableError("no receiver");

@@ -42,8 +42,8 @@ struct SendOp {
   uint64_t bytes = 0;
   std::shared_ptr<const void> owner;
   SendDone done;
-  bool message = true;        // false: a sign of life, which has no window and no `done`
-  bool reported = false;      // `done` was called
+  bool message = true;    // false: a sign of life, which has no window and no `done`
+  bool reported = false;  // `done` was called
   int64_t submitted_ns = 0;
 };
 
@@ -93,8 +93,8 @@ class UcxPeer : public Peer, public std::enable_shared_from_this<UcxPeer> {
   ucp_ep_h endpoint_ = nullptr;
   bool torn_down_ = false;
   bool lane_known_ = false;
-  bool outgoing_ = false;   // `wanted_`, as the progress thread knows it
-  PeerId instance_ = 0;     // the other side's, once known
+  bool outgoing_ = false;  // `wanted_`, as the progress thread knows it
+  PeerId instance_ = 0;    // the other side's, once known
   std::deque<std::unique_ptr<SendOp>> queue_;
   std::unordered_set<SendOp*> in_flight_;  // owned by Core
   int window_used_ = 0;

@@ -27,17 +27,15 @@ void UcxPeer::Send(std::string header, std::vector<ConstSpan> payload,
     refused = absl::InvalidArgumentError(absl::StrCat(
         "header of ", header.size(), " bytes; the limit is ", kMaxTransportHeaderBytes));
   } else if (op->bytes > core_->options().max_payload_bytes) {
-    refused = absl::InvalidArgumentError(absl::StrCat("payload of ", op->bytes,
-                                                      " bytes; the limit is ",
-                                                      core_->options().max_payload_bytes));
+    refused = absl::InvalidArgumentError(absl::StrCat(
+        "payload of ", op->bytes, " bytes; the limit is ", core_->options().max_payload_bytes));
   } else if (failed()) {
     refused = status();
   }
   if (!refused.ok()) return core_->Report(*op, refused);
   op->header = core_->MakeHeader(MessagePrefix::kData, header);
-  core_->Submit([core = core_.get(), op = std::move(op)]() mutable {
-    core->SubmitSend(std::move(op));
-  });
+  core_->Submit(
+      [core = core_.get(), op = std::move(op)]() mutable { core->SubmitSend(std::move(op)); });
 }
 
 std::string UcxPeer::lane() const {
@@ -97,9 +95,9 @@ class UcxTransportImpl final : public UcxTransport {
 absl::StatusOr<std::unique_ptr<Transport>> UcxTransport::Create(const UcxOptions& options) {
   if (options.tls.empty()) return absl::InvalidArgumentError("no UCX transports (tls) given");
   if (options.window < 1) return absl::InvalidArgumentError("window must be at least 1");
-  for (const auto& [name, value] : {std::pair{"keepalive", options.keepalive},
-                                    std::pair{"heartbeat", options.heartbeat},
-                                    std::pair{"progress_deadline", options.progress_deadline}}) {
+  for (const auto& [name, value] :
+       {std::pair{"keepalive", options.keepalive}, std::pair{"heartbeat", options.heartbeat},
+        std::pair{"progress_deadline", options.progress_deadline}}) {
     if (value <= absl::ZeroDuration()) {
       return absl::InvalidArgumentError(absl::StrCat(name, " must be positive"));
     }

@@ -1,5 +1,10 @@
 #include "common/transport/ucx/ucx_util.h"
 
+#include <ucs/config/global_opts.h>
+#include <ucs/debug/debug.h>
+#include <ucs/debug/log_def.h>
+#include <xxhash.h>
+
 #include <algorithm>
 #include <csignal>
 #include <cstdarg>
@@ -9,11 +14,6 @@
 #include <mutex>
 #include <utility>
 #include <vector>
-
-#include <ucs/config/global_opts.h>
-#include <ucs/debug/debug.h>
-#include <ucs/debug/log_def.h>
-#include <xxhash.h>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -83,8 +83,8 @@ absl::StatusOr<Context> CreateContext(const UcxOptions& options) {
       // 1.13 knows this and CONN_NB by the first of the names only, when set from a program.
       {"MM_ERROR_HANDLING", "y"},
       {"POSIX_ERROR_HANDLING", "y"},
-      // A blocking connect() would hold up every peer; and with one, 1.13 loses a descriptor when it
-      // is refused and trips an assertion of its own when the other side dies right after it.
+      // A blocking connect() would hold up every peer; and with one, 1.13 loses a descriptor when
+      // it is refused and trips an assertion of its own when the other side dies right after it.
       {"CONN_NB", "y"},
       {"TCP_CONN_NB", "y"},
       {"KEEPALIVE_INTERVAL", Seconds(options.keepalive)},
@@ -94,8 +94,8 @@ absl::StatusOr<Context> CreateContext(const UcxOptions& options) {
   for (const auto& [name, value] : settings) {
     if (ucs_status_t s = ucp_config_modify(config.get(), name.c_str(), value.c_str());
         s != UCS_OK) {
-      return absl::InvalidArgumentError(absl::StrCat("UCX refuses ", name, "=\"", value,
-                                                     "\": ", ucs_status_string(s)));
+      return absl::InvalidArgumentError(
+          absl::StrCat("UCX refuses ", name, "=\"", value, "\": ", ucs_status_string(s)));
     }
   }
   ucp_params_t params = {};

@@ -50,7 +50,7 @@ TEST_F(FaultTest, ProbabilityIsRoughlyMet) {
   ScopedFault scoped("x", fault);
   int failures = 0;
   for (int i = 0; i < 4000; ++i) failures += !BATON_FAULT_POINT("x").ok();
-  EXPECT_GT(failures, 800);   // 1000 expected, deviation 27
+  EXPECT_GT(failures, 800);  // 1000 expected, deviation 27
   EXPECT_LT(failures, 1200);
 }
 
@@ -64,10 +64,28 @@ TEST_F(FaultTest, EnvironmentSetsSeveral) {
 }
 
 TEST_F(FaultTest, BadSpecificationsSetNothing) {
-  for (const char* text : {"", "a", "a=", "=error", "a=oops", "a=error:0", "a=error:1.1",
-                           "a=error:nan", "a=error:x", "a=error:-1", "a=delay", "a=delay:x",
-                           "a=delay:-1", "a=delay:999999999", "a=kill:2", "a=error:1:2", "a==error",
-                           "A b=error", "ok=error,bad", "a=error,a=error", "a=error,", "a=error:"}) {
+  for (const char* text : {"",
+                           "a",
+                           "a=",
+                           "=error",
+                           "a=oops",
+                           "a=error:0",
+                           "a=error:1.1",
+                           "a=error:nan",
+                           "a=error:x",
+                           "a=error:-1",
+                           "a=delay",
+                           "a=delay:x",
+                           "a=delay:-1",
+                           "a=delay:999999999",
+                           "a=kill:2",
+                           "a=error:1:2",
+                           "a==error",
+                           "A b=error",
+                           "ok=error,bad",
+                           "a=error,a=error",
+                           "a=error,",
+                           "a=error:"}) {
     const absl::Status status = AddFaults(text);
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << text;
     EXPECT_TRUE(BATON_FAULT_POINT("ok").ok()) << text;

@@ -72,7 +72,8 @@ TEST_F(LoggingTest, FilteredArgumentsAreNotEvaluated) {
 
 TEST_F(LoggingTest, JsonLineSurvivesAnyText) {
   Start(LogFormat::kJson);
-  const std::string nasty = "quote \" back \\ line\nret\r tab\t bell\x07 del\x7f bad\xff\xc3( \xC3\xA9";
+  const std::string nasty =
+      "quote \" back \\ line\nret\r tab\t bell\x07 del\x7f bad\xff\xc3( \xC3\xA9";
   BATON_RLOG_WARN("req\"1", "{}", nasty);
   ASSERT_EQ(lines_.size(), 1u);
   EXPECT_EQ(lines_[0].find('\n'), std::string::npos);

@@ -16,8 +16,7 @@ using Files = std::map<std::string, std::string>;
 
 class FakeFiles : public MachineFiles {
  public:
-  explicit FakeFiles(Files files, int cpus = 8)
-      : files_(std::move(files)), cpus_(cpus) {
+  explicit FakeFiles(Files files, int cpus = 8) : files_(std::move(files)), cpus_(cpus) {
     files_.emplace("/proc/meminfo",
                    "MemTotal:       16777216 kB\nMemFree:         1048576 kB\n"
                    "MemAvailable:    8388608 kB\nSwapTotal: 0 kB\n");
@@ -49,22 +48,21 @@ TEST(MachineTest, NoCgroupMeansPhysical) {
 }
 
 TEST(MachineTest, CgroupV2InsideAContainer) {
-  const MachineMemory memory = Memory({{"/proc/self/cgroup", "0::/\n"},
-                                       {"/sys/fs/cgroup/memory.max", "1073741824\n"},
-                                       {"/sys/fs/cgroup/memory.current", "524288000\n"},
-                                       {"/sys/fs/cgroup/memory.stat",
-                                        "anon 1\ninactive_file 104857600\nactive_file 7\n"}});
+  const MachineMemory memory =
+      Memory({{"/proc/self/cgroup", "0::/\n"},
+              {"/sys/fs/cgroup/memory.max", "1073741824\n"},
+              {"/sys/fs/cgroup/memory.current", "524288000\n"},
+              {"/sys/fs/cgroup/memory.stat", "anon 1\ninactive_file 104857600\nactive_file 7\n"}});
   EXPECT_EQ(memory.Limit(), kGiB);
   EXPECT_EQ(memory.cgroup_used, 400 * kMiB);  // the cache can be reclaimed
   EXPECT_EQ(memory.Free(), 624 * kMiB);
 }
 
 TEST(MachineTest, CgroupV2TightestAncestorCounts) {
-  const MachineMemory memory =
-      Memory({{"/proc/self/cgroup", "0::/a.slice/b.scope\n"},
-              {"/sys/fs/cgroup/a.slice/b.scope/memory.max", "max\n"},
-              {"/sys/fs/cgroup/a.slice/memory.max", "2147483648\n"},
-              {"/sys/fs/cgroup/a.slice/memory.current", "0\n"}});
+  const MachineMemory memory = Memory({{"/proc/self/cgroup", "0::/a.slice/b.scope\n"},
+                                       {"/sys/fs/cgroup/a.slice/b.scope/memory.max", "max\n"},
+                                       {"/sys/fs/cgroup/a.slice/memory.max", "2147483648\n"},
+                                       {"/sys/fs/cgroup/a.slice/memory.current", "0\n"}});
   EXPECT_EQ(memory.Limit(), 2 * kGiB);
 }
 
@@ -88,8 +86,8 @@ TEST(MachineTest, CgroupV1) {
 }
 
 TEST(MachineTest, GarbageIsNoLimit) {
-  const MachineMemory memory = Memory({{"/proc/self/cgroup", "garbage\n::::\n0::\n"},
-                                       {"/sys/fs/cgroup/memory.max", "lots"}});
+  const MachineMemory memory = Memory(
+      {{"/proc/self/cgroup", "garbage\n::::\n0::\n"}, {"/sys/fs/cgroup/memory.max", "lots"}});
   EXPECT_EQ(memory.Limit(), 16 * kGiB);
   EXPECT_FALSE(ReadMachineMemory(FakeFiles(Files{{"/proc/meminfo", "nothing"}})).ok());
   EXPECT_FALSE(ReadMachineMemory(FakeFiles(Files{{"/proc/meminfo", "MemTotal: 0 kB"}})).ok());
@@ -111,10 +109,15 @@ TEST(MachineTest, CpuQuota) {
   EXPECT_EQ(cpus({{"/sys/fs/cgroup/cpu.max", "1600000 100000\n"}}, 8), 8);
   EXPECT_EQ(cpus({{"/sys/fs/cgroup/cpu.max", "0 0\n"}}, 8), 8);
   EXPECT_EQ(cpus({{"/sys/fs/cgroup/cpu/cpu.cfs_quota_us", "-1\n"},
-                  {"/sys/fs/cgroup/cpu/cpu.cfs_period_us", "100000\n"}}, 8), 8);
+                  {"/sys/fs/cgroup/cpu/cpu.cfs_period_us", "100000\n"}},
+                 8),
+            8);
   EXPECT_EQ(cpus({{"/sys/fs/cgroup/cpu/cpu.cfs_quota_us", "150000\n"},
-                  {"/sys/fs/cgroup/cpu/cpu.cfs_period_us", "100000\n"}}, 8), 2);
-  EXPECT_DOUBLE_EQ(*CgroupCpuQuota(FakeFiles(Files{{"/sys/fs/cgroup/cpu.max", "150000 100000"}})), 1.5);
+                  {"/sys/fs/cgroup/cpu/cpu.cfs_period_us", "100000\n"}},
+                 8),
+            2);
+  EXPECT_DOUBLE_EQ(*CgroupCpuQuota(FakeFiles(Files{{"/sys/fs/cgroup/cpu.max", "150000 100000"}})),
+                   1.5);
 }
 
 TEST(MachineTest, TheRealMachineAnswers) {

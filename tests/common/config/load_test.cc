@@ -65,9 +65,9 @@ models:
 
 // Case yml-01: false, 0, null and "" are what they say; 0 where senseless is refused.
 TEST(LoadTest, ExplicitFalseZeroNullAndEmpty) {
-  const SampleConfig c =
-      Must("token: \"\"\nport: 0\npeers: []\nengine: {chunked: false, share: 0, patience: 0,"
-           " max_batch: null, threads: null}\nmodels: null\n");
+  const SampleConfig c = Must(
+      "token: \"\"\nport: 0\npeers: []\nengine: {chunked: false, share: 0, patience: 0,"
+      " max_batch: null, threads: null}\nmodels: null\n");
   EXPECT_FALSE(c.engine.chunked);
   EXPECT_EQ(c.engine.share, 0);
   EXPECT_EQ(c.engine.patience.count(), 0);
@@ -140,7 +140,8 @@ TEST(LoadTest, UnknownAndRepeatedKeys) {
 }
 
 TEST(LoadTest, WrongShapes) {
-  EXPECT_THAT(SampleError("engine: 5"), HasSubstr("engine: expected a mapping, got a single value"));
+  EXPECT_THAT(SampleError("engine: 5"),
+              HasSubstr("engine: expected a mapping, got a single value"));
   EXPECT_THAT(SampleError("engine: [1]"), HasSubstr("expected a mapping, got a list"));
   EXPECT_THAT(SampleError("port: [1]"), HasSubstr("port: expected a port, got a list"));
   EXPECT_THAT(SampleError("name: {a: b}"), HasSubstr("name: expected text, got a mapping"));
@@ -191,9 +192,9 @@ TEST(LoadTest, SetOverridesWithTheSameTyping) {
 }
 
 TEST(LoadTest, SetReachesIntoLists) {
-  const SampleConfig c = Must("models: [{name: a, path: x}]\npeers: [p]\n",
-                              {"models[0].path=y", "models[1].name=b", "models[1].path=z",
-                               "peers[1]=q"});
+  const SampleConfig c =
+      Must("models: [{name: a, path: x}]\npeers: [p]\n",
+           {"models[0].path=y", "models[1].name=b", "models[1].path=z", "peers[1]=q"});
   ASSERT_EQ(c.models.size(), 2u);
   EXPECT_EQ(c.models[0].path, "y");
   EXPECT_EQ(c.models[1].name, "b");

@@ -46,7 +46,9 @@ struct SampleConfig {
 
 inline Section<EngineConfig> EngineSection() {
   Section<EngineConfig> s("Batching.");
-  s.Int("max_batch", &EngineConfig::max_batch).Range(1, 4096).Help("Sequences per step.")
+  s.Int("max_batch", &EngineConfig::max_batch)
+      .Range(1, 4096)
+      .Help("Sequences per step.")
       .Env("SAMPLE_MAX_BATCH");
   s.Duration("patience", &EngineConfig::patience)
       .Range(std::chrono::milliseconds(0), std::chrono::minutes(5))

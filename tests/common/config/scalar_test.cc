@@ -28,8 +28,8 @@ TEST(ScalarTest, Ints) {
   EXPECT_EQ(*ParseInt("+7"), 7);
   EXPECT_EQ(*ParseInt("9223372036854775807"), INT64_MAX);
   EXPECT_EQ(*ParseInt("-9223372036854775808"), INT64_MIN);
-  for (const char* text : {"", "-", "+", "1.5", "1e3", "0x10", "1_000", "010", "00", "12:30", "1,000",
-                           " 1", "1 ", "--1", "+-1", "9223372036854775808", "\xD9\xA1"}) {
+  for (const char* text : {"", "-", "+", "1.5", "1e3", "0x10", "1_000", "010", "00", "12:30",
+                           "1,000", " 1", "1 ", "--1", "+-1", "9223372036854775808", "\xD9\xA1"}) {
     EXPECT_FALSE(ParseInt(text).ok()) << text;
   }
   EXPECT_THAT(std::string(ParseInt("010").status().message()), HasSubstr("leading zero"));

@@ -51,7 +51,10 @@ TEST(YamlTreeTest, EmptyFilesAreEmptyMaps) {
 }
 
 TEST(YamlTreeTest, WindowsLineEndsAndByteOrderMark) {
-  const auto tree = ParseYaml("\xEF\xBB\xBF" "a: 1\r\nb: x\r\n", "f");
+  const auto tree = ParseYaml(
+      "\xEF\xBB\xBF"
+      "a: 1\r\nb: x\r\n",
+      "f");
   ASSERT_TRUE(tree.ok()) << tree.status();
   EXPECT_EQ(tree->Find("b")->scalar, "x");
 }

@@ -74,8 +74,7 @@ TEST(MetricsTest, LabelsAreWrittenAndEscaped) {
   family.With({"raw", "tcp"}).Increment();
   const std::string text = registry.SerializeText();
   // Prometheus does not care about the order of labels; prometheus-cpp sorts them.
-  EXPECT_THAT(text,
-              HasSubstr("baton_handoff_failures_total{lane=\"tcp\",strategy=\"raw\"} 2\n"));
+  EXPECT_THAT(text, HasSubstr("baton_handoff_failures_total{lane=\"tcp\",strategy=\"raw\"} 2\n"));
   EXPECT_THAT(text, HasSubstr("strategy=\"a\\\"b\\\\c\\nd\""));
 }
 

@@ -56,9 +56,10 @@ TEST(BlockHashTest, ChainDependsOnEverythingBefore) {
 // A tenant can't find another's blocks, and no two (tokenizer, scope) pairs share a seed by
 // concatenation.
 TEST(BlockHashTest, SeedsDiffer) {
-  std::set<BlockHash> seeds = {ChainSeed("ab", "c"), ChainSeed("a", "bc"), ChainSeed("abc", ""),
-                               ChainSeed("", "abc"), ChainSeed("ab", "d"),
-                               ChainSeed("ab", "c", BlockHashAlgorithm::kSha256)};
+  std::set<BlockHash> seeds = {
+      ChainSeed("ab", "c"), ChainSeed("a", "bc"),
+      ChainSeed("abc", ""), ChainSeed("", "abc"),
+      ChainSeed("ab", "d"), ChainSeed("ab", "c", BlockHashAlgorithm::kSha256)};
   EXPECT_EQ(seeds.size(), 6u);
 }
 
@@ -76,8 +77,8 @@ TEST(BlockHashTest, HexRoundTripAndErrors) {
 }
 
 TEST(ShareablePrefixTest, DefaultLeavesAtLeast64Tokens) {
-  const std::pair<int64_t, int64_t> cases[] = {{0, 0},     {1, 0},      {64, 0},     {127, 0},
-                                               {128, 64},  {129, 64},   {191, 64},   {192, 128},
+  const std::pair<int64_t, int64_t> cases[] = {{0, 0},      {1, 0},      {64, 0},   {127, 0},
+                                               {128, 64},   {129, 64},   {191, 64}, {192, 128},
                                                {1000, 896}, {2048, 1984}};
   for (const auto& [n, want] : cases) {
     EXPECT_EQ(ShareablePrefix(n, std::nullopt), want) << n;

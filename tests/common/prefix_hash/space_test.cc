@@ -58,8 +58,9 @@ TEST(SpaceTest, ComparisonNamesAllFieldsAndBothValues) {
   Space have = Sample();
   have.layout.head_dim = 128;
   have.layout.dtype = "bf16";
-  EXPECT_EQ(CompareSpaces(Sample(), have).message(),
-            "spaces differ: layout.dtype: want fp32, have bf16; layout.head_dim: want 64, have 128");
+  EXPECT_EQ(
+      CompareSpaces(Sample(), have).message(),
+      "spaces differ: layout.dtype: want fp32, have bf16; layout.head_dim: want 64, have 128");
   EXPECT_TRUE(CompareSpaces(Sample(), Sample()).ok());
 }
 

@@ -2,6 +2,7 @@
 
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <cstdlib>
@@ -10,8 +11,6 @@
 #include <future>
 #include <string>
 #include <thread>
-
-#include <unistd.h>
 
 #include "common/rpc/call_context.h"
 #include "common/rpc/channel.h"
@@ -157,14 +156,12 @@ TEST(RpcServer, ReflectionCanBeLeftOut) {
     auto channel = *MakeChannel((*server)->address(), {.own_connection = true});
     grpc::ClientContext context;
     context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(5));
-    auto* stream =
-        grpc::internal::ClientReaderWriterFactory<DecodeInfoRequest, DecodeInfo>::Create(
-            channel.get(), method, &context);
+    auto* stream = grpc::internal::ClientReaderWriterFactory<DecodeInfoRequest, DecodeInfo>::Create(
+        channel.get(), method, &context);
     stream->WritesDone();
     const grpc::Status status = stream->Finish();
     delete stream;
-    EXPECT_EQ(status.error_code(),
-              on ? grpc::StatusCode::OK : grpc::StatusCode::UNIMPLEMENTED)
+    EXPECT_EQ(status.error_code(), on ? grpc::StatusCode::OK : grpc::StatusCode::UNIMPLEMENTED)
         << status.error_message();
   }
 }

@@ -94,9 +94,7 @@ TEST_F(Streams, MessagesFromManyThreadsArriveCompleteAndInOrderPerThread) {
   bool in_order = true;
   std::promise<absl::Status> done;
   auto call = Call(
-      [&](DecodeEvent& e) {
-        in_order &= next[e.delta().token_ids(0)]++ == e.delta().token_ids(1);
-      },
+      [&](DecodeEvent& e) { in_order &= next[e.delta().token_ids(0)]++ == e.delta().token_ids(1); },
       &done);
   EXPECT_TRUE(done.get_future().get().ok());
   for (auto& t : threads) t.join();

@@ -15,23 +15,29 @@ using ::testing::HasSubstr;
 
 // Written out by hand after docs/wire_format.md; the two hashes come from python-xxhash.
 constexpr const char* kFixture =
-    "42544e46"          // magic "BTNF"
-    "0100"              // version 1
-    "0100"              // kind 1, raw_kv
-    "8877665544332211"  // transfer_id 0x1122334455667788
-    "07000000"          // generation 7
-    "03000000"          // layer 3
-    "40000000"          // token_begin 64
-    "80000000"          // token_end 128
-    "05000000"          // sequence 5
-    "1e000000"          // total_frames 30
-    "02000000"          // chunk_count 2
-    "00000000"          // reserved
-    "0a00000000000000"  // payload_bytes 10
-    "5e95d9c4eac23e20"  // payload_hash
+    "42544e46"                          // magic "BTNF"
+    "0100"                              // version 1
+    "0100"                              // kind 1, raw_kv
+    "8877665544332211"                  // transfer_id 0x1122334455667788
+    "07000000"                          // generation 7
+    "03000000"                          // layer 3
+    "40000000"                          // token_begin 64
+    "80000000"                          // token_end 128
+    "05000000"                          // sequence 5
+    "1e000000"                          // total_frames 30
+    "02000000"                          // chunk_count 2
+    "00000000"                          // reserved
+    "0a00000000000000"                  // payload_bytes 10
+    "5e95d9c4eac23e20"                  // payload_hash
     "cc605fb906a37625f995203511c9b80a"  // mac
-    "00000000" "01000000" "0000000000000000" "0400000000000000"   // head 0, key, 0..4
-    "02000000" "02000000" "0400000000000000" "0600000000000000";  // head 2, value, 4..10
+    "00000000"
+    "01000000"
+    "0000000000000000"
+    "0400000000000000"  // head 0, key, 0..4
+    "02000000"
+    "02000000"
+    "0400000000000000"
+    "0600000000000000";  // head 2, value, 4..10
 constexpr std::string_view kPayload = "KKKKVVVVVV";
 
 FrameSecret Secret(uint8_t first = 0) {
@@ -148,7 +154,8 @@ TEST(FrameTest, AnotherTransfersSecretIsRefused) {
   EXPECT_EQ(status.code(), absl::StatusCode::kUnauthenticated);
   EXPECT_THAT(std::string(status.message()), HasSubstr("mac"));
   EXPECT_FALSE(MakeFrameSecret("short").ok());
-  EXPECT_EQ(*MakeFrameSecret(std::string("\0\1\2\3\4\5\6\7\10\11\12\13\14\15\16\17", 16)), Secret());
+  EXPECT_EQ(*MakeFrameSecret(std::string("\0\1\2\3\4\5\6\7\10\11\12\13\14\15\16\17", 16)),
+            Secret());
 }
 
 TEST(FrameTest, HostileFieldsAreRefusedByName) {

@@ -70,8 +70,8 @@ class FakeBackend : public GenerationBackend {
 
   std::shared_ptr<Generation> Generate(CallInfo info, v1::GenerateRequest request,
                                        std::shared_ptr<GenerationSink> sink) override {
-    auto generation = std::make_shared<FakeGeneration>(std::move(info), std::move(request),
-                                                       std::move(sink));
+    auto generation =
+        std::make_shared<FakeGeneration>(std::move(info), std::move(request), std::move(sink));
     {
       MutexLock lock(mu_);
       all_.push_back(generation);

@@ -125,8 +125,8 @@ TEST_F(GatewayTest, StreamedChat) {
 
 TEST_F(GatewayTest, UsageChunkOnlyWhenAskedFor) {
   backend_.script = SayHello;
-  for (const char* options : {"", R"(,"stream_options":{})",
-                              R"(,"stream_options":{"include_usage":false})"}) {
+  for (const char* options :
+       {"", R"(,"stream_options":{})", R"(,"stream_options":{"include_usage":false})"}) {
     const HttpReplyText reply = client_->Post(kChat, Chat(Cat(R"(,"stream":true)", options)));
     EXPECT_EQ(reply.body.find("usage"), std::string::npos) << options;
   }
@@ -200,8 +200,8 @@ TEST_F(GatewayTest, CompletionsOfSeveralPromptsWithEcho) {
   EXPECT_EQ(body["choices"][3]["index"], 3);
   EXPECT_EQ(body["usage"]["prompt_tokens"], 6);
   EXPECT_EQ(body["usage"]["completion_tokens"], 4);
-  const std::vector<std::string> events = Events(
-      client_->Post(kCompletions, R"({"prompt":"one","echo":true,"stream":true})").body);
+  const std::vector<std::string> events =
+      Events(client_->Post(kCompletions, R"({"prompt":"one","echo":true,"stream":true})").body);
   ASSERT_EQ(events.size(), 4u);
   EXPECT_EQ(json::parse(events[0])["choices"][0]["text"], "one");
   EXPECT_EQ(json::parse(events[1])["choices"][0]["text"], "!");

@@ -33,9 +33,9 @@ std::string Chat(const std::string& more) {
 std::string Completion(const std::string& more) { return R"({"model":"m",)" + more + "}"; }
 
 TEST(OpenAiRequestTest, ReadsEveryField) {
-  const OpenAiRequest r = Parsed(
-      OpenAiKind::kChat,
-      Chat(R"("temperature":0.5,"top_p":0.9,"top_k":40,"min_p":0.1,"presence_penalty":1,
+  const OpenAiRequest r =
+      Parsed(OpenAiKind::kChat,
+             Chat(R"("temperature":0.5,"top_p":0.9,"top_k":40,"min_p":0.1,"presence_penalty":1,
               "frequency_penalty":-1,"repetition_penalty":1.1,"logit_bias":{"33203":-100},
               "seed":-5,"n":3,"stop":["a","b"],"max_tokens":7,"max_completion_tokens":9,
               "logprobs":true,"top_logprobs":4,"stream":true,
@@ -70,16 +70,20 @@ TEST(OpenAiRequestTest, ReadsEveryField) {
 
 // OpenAI's API reference: completions default to 16 tokens, chat to what the context holds.
 TEST(OpenAiRequestTest, CompletionsWithoutALimitStopAfter16Tokens) {
-  EXPECT_EQ(Parsed(OpenAiKind::kCompletion, Completion(R"("prompt":"a")")).prompts[0].stop()
-                .max_tokens(), 16);
+  EXPECT_EQ(
+      Parsed(OpenAiKind::kCompletion, Completion(R"("prompt":"a")")).prompts[0].stop().max_tokens(),
+      16);
   EXPECT_EQ(Parsed(OpenAiKind::kCompletion, Completion(R"("prompt":"a","max_tokens":3)"))
-                .prompts[0].stop().max_tokens(), 3);
+                .prompts[0]
+                .stop()
+                .max_tokens(),
+            3);
   EXPECT_FALSE(Parsed(OpenAiKind::kChat, Chat(R"("n":1)")).prompts[0].stop().has_max_tokens());
 }
 
 TEST(OpenAiRequestTest, AbsentAndNullAreNotSet) {
-  const OpenAiRequest r = Parsed(
-      OpenAiKind::kChat, Chat(R"("temperature":null,"max_tokens":null,"stop":null,"n":null,
+  const OpenAiRequest r =
+      Parsed(OpenAiKind::kChat, Chat(R"("temperature":null,"max_tokens":null,"stop":null,"n":null,
                                  "stream_options":null,"tools":null,"response_format":null)"));
   EXPECT_FALSE(r.prompts[0].sampling().has_temperature());
   EXPECT_FALSE(r.prompts[0].stop().has_max_tokens());
@@ -88,25 +92,31 @@ TEST(OpenAiRequestTest, AbsentAndNullAreNotSet) {
 }
 
 TEST(OpenAiRequestTest, TextPartsAreJoinedWithNothingBetween) {
-  const OpenAiRequest r = Parsed(
-      OpenAiKind::kChat,
-      R"({"messages":[{"role":"developer","content":"s"},{"role":"user","content":[
+  const OpenAiRequest r =
+      Parsed(OpenAiKind::kChat,
+             R"({"messages":[{"role":"developer","content":"s"},{"role":"user","content":[
           {"type":"text","text":"<note>\n\n"},{"type":"text","text":"Test!"}]}]})");
   EXPECT_EQ(r.prompts[0].chat().messages(0).role(), "system");
   EXPECT_EQ(r.prompts[0].chat().messages(1).content(), "<note>\n\nTest!");
-  const char* bad[] = {R"([{"type":"image_url","image_url":{}}])", R"(["bare"])", R"([{}])",
-                       R"([{"type":"text"}])", "5", "null", "{}"};
+  const char* bad[] = {R"([{"type":"image_url","image_url":{}}])",
+                       R"(["bare"])",
+                       R"([{}])",
+                       R"([{"type":"text"}])",
+                       "5",
+                       "null",
+                       "{}"};
   for (const char* content : bad) {
-    const ApiError e = Refused(
-        OpenAiKind::kChat,
-        std::string(R"({"messages":[{"role":"user","content":)") + content + "}]}");
+    const ApiError e =
+        Refused(OpenAiKind::kChat,
+                std::string(R"({"messages":[{"role":"user","content":)") + content + "}]}");
     EXPECT_THAT(e.param, HasSubstr("messages[0].content")) << content;
   }
 }
 
 TEST(OpenAiRequestTest, PromptForms) {
   EXPECT_EQ(Parsed(OpenAiKind::kCompletion, Completion(R"("prompt":"x")")).prompts[0].text(), "x");
-  EXPECT_EQ(Parsed(OpenAiKind::kCompletion, Completion(R"("prompt":["x","y"])")).prompts.size(), 2u);
+  EXPECT_EQ(Parsed(OpenAiKind::kCompletion, Completion(R"("prompt":["x","y"])")).prompts.size(),
+            2u);
   const auto ids = Parsed(OpenAiKind::kCompletion, Completion(R"("prompt":[1,2,3])"));
   ASSERT_EQ(ids.prompts.size(), 1u);
   EXPECT_THAT(ids.prompts[0].tokens().ids(), testing::ElementsAre(1, 2, 3));
@@ -160,8 +170,9 @@ TEST(OpenAiRequestTest, WrongTypesAndUnsupportedFieldsAreNamed) {
     EXPECT_EQ(e.type, "invalid_request_error");
     EXPECT_THAT(e.message, HasSubstr(c.param)) << c.field;
   }
-  EXPECT_EQ(Refused(OpenAiKind::kCompletion,
-                    Completion(R"("prompt":"x","echo":true,"logprobs":1)")).param, "echo");
+  EXPECT_EQ(Refused(OpenAiKind::kCompletion, Completion(R"("prompt":"x","echo":true,"logprobs":1)"))
+                .param,
+            "echo");
   EXPECT_EQ(Refused(OpenAiKind::kCompletion, Completion(R"("prompt":[1],"echo":true)")).param,
             "echo");
   EXPECT_EQ(Refused(OpenAiKind::kCompletion, Completion(R"("prompt":"x","logprobs":true)")).param,

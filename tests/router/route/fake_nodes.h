@@ -50,15 +50,15 @@ class FakeDecode final : public v1::Decode::CallbackService {
   }
 
   // How to behave; set before requests come.
-  std::atomic<int64_t> fail_after{-1};        // tokens; then `failure`
-  std::atomic<int> failures_left{1 << 30};    // generations that fail
+  std::atomic<int64_t> fail_after{-1};      // tokens; then `failure`
+  std::atomic<int> failures_left{1 << 30};  // generations that fail
   absl::Status failure = absl::UnavailableError("scripted");
-  std::atomic<int> delay_ms{0};               // before each token
+  std::atomic<int> delay_ms{0};  // before each token
   std::atomic<bool> draining{false};
   std::atomic<int> reported_waiting{0};
   std::string native_space = "space-1";
   std::string template_text = kChatMl;
-  std::string served_template;                // not empty: what GetAsset really sends
+  std::string served_template;  // not empty: what GetAsset really sends
 
   // What happened.
   std::atomic<int> started{0};
@@ -72,8 +72,8 @@ class FakeDecode final : public v1::Decode::CallbackService {
   std::string address() const { return server_->address(); }
   int port() const { return server_->port(); }
 
-  grpc::ServerUnaryReactor* Info(grpc::CallbackServerContext* context,
-                                 const v1::DecodeInfoRequest*, v1::DecodeInfo* info) override {
+  grpc::ServerUnaryReactor* Info(grpc::CallbackServerContext* context, const v1::DecodeInfoRequest*,
+                                 v1::DecodeInfo* info) override {
     info->mutable_node()->set_name("fake");
     info->mutable_node()->set_incarnation(incarnation_);
     info->set_draining(draining.load());

@@ -42,9 +42,9 @@ TEST(LeastLoadedPolicyTest, KeepsNodesEvenUnderOneByOneArrivals) {
   LeastLoadedPolicy policy(3);
   std::vector<int64_t> loads(4, 0);
   for (int i = 0; i < 400; ++i) ++loads[policy.Pick("m", loads)];
-  EXPECT_LE(*std::max_element(loads.begin(), loads.end()) -
-                *std::min_element(loads.begin(), loads.end()),
-            5);
+  EXPECT_LE(
+      *std::max_element(loads.begin(), loads.end()) - *std::min_element(loads.begin(), loads.end()),
+      5);
 }
 
 TEST(CircuitBreakerTest, RefusalsOfRequestsNeverOpenIt) {

@@ -16,9 +16,10 @@ constexpr char kNodes[] = "nodes:\n  decode: [127.0.0.1:7201]\n";
 
 TEST(RouterConfigTest, DefaultsAndOverrides) {
   auto config = config::Parse(RouterSection(),
-                              std::string(kNodes) + "policy:\n  decode: round_robin\n"
-                                                    "retry:\n  budget_ratio: 0\n"
-                                                    "prompt:\n  parse_special: false\n",
+                              std::string(kNodes) +
+                                  "policy:\n  decode: round_robin\n"
+                                  "retry:\n  budget_ratio: 0\n"
+                                  "prompt:\n  parse_special: false\n",
                               "r.yaml", {.sets = {"http.port=8080", "limits.max_inflight=5"}});
   ASSERT_TRUE(config.ok()) << config.status();
   EXPECT_EQ(config->policy.decode, PolicyKind::kRoundRobin);

@@ -50,7 +50,7 @@ struct Outcome {
 class TestRouter {
  public:
   explicit TestRouter(std::vector<std::string> decode, std::vector<std::string> prefill = {},
-                 std::function<void(RouterConfig&)> change = {}) {
+                      std::function<void(RouterConfig&)> change = {}) {
     RouterConfig config;
     config.nodes.decode = decode;
     config.nodes.prefill = prefill;
@@ -77,8 +77,7 @@ class TestRouter {
     request.mutable_stop()->set_max_tokens(max_tokens);
     return request;
   }
-  Outcome Generate(const v1::GenerateRequest& request,
-                   absl::Duration timeout = absl::Seconds(20)) {
+  Outcome Generate(const v1::GenerateRequest& request, absl::Duration timeout = absl::Seconds(20)) {
     grpc::ClientContext context;
     context.set_wait_for_ready(true);  // a loaded machine connects slowly
     context.set_deadline(absl::ToChronoTime(absl::Now() + timeout));
@@ -223,7 +222,11 @@ TEST(RouterTest, BadRequestsNameFieldValueAndLimit) {
       {"max_tokens", [](auto& r) { r.mutable_stop()->set_max_tokens(0); }},
       {"max_tokens", [](auto& r) { r.mutable_stop()->set_max_tokens(INT64_MIN); }},
       {"min_tokens", [](auto& r) { r.mutable_stop()->set_min_tokens(11); }},
-      {"stop[1]", [](auto& r) { r.mutable_stop()->add_stop("x"); r.mutable_stop()->add_stop(""); }},
+      {"stop[1]",
+       [](auto& r) {
+         r.mutable_stop()->add_stop("x");
+         r.mutable_stop()->add_stop("");
+       }},
       {"stop_token_ids", [](auto& r) { r.mutable_stop()->add_stop_token_ids(512); }},
       {"prompt", [](auto& r) { r.clear_prompt(); }},
       {"prompt", [](auto& r) { r.set_text(""); }},
@@ -268,7 +271,7 @@ TEST(RouterTest, RetriesBeforeTheFirstTokenOnAnotherNode) {
   FakeDecode good;
   bad.fail_after = 0;
   TestRouter s({bad.address(), good.address()}, {},
-          [](RouterConfig& c) { c.policy.decode = PolicyKind::kRoundRobin; });
+               [](RouterConfig& c) { c.policy.decode = PolicyKind::kRoundRobin; });
   s.WaitReady();
   ASSERT_TRUE(Eventually([&] {
     const Outcome out = s.Generate(TestRouter::Request());
@@ -368,10 +371,12 @@ TEST(RouterTest, KilledNodesStreamsGoOnElsewhere) {
   FakeDecode other;
   victim->delay_ms = other.delay_ms = 5;
   TestRouter s({victim->address(), other.address()}, {},
-          [](RouterConfig& c) { c.policy.decode = PolicyKind::kRoundRobin; });
+               [](RouterConfig& c) { c.policy.decode = PolicyKind::kRoundRobin; });
   s.WaitReady();
-  ASSERT_TRUE(Eventually([&] { return s.registry.SerializeText().find(
-      "role=\"decode\",state=\"gone\"} 1") == std::string::npos; }));
+  ASSERT_TRUE(Eventually([&] {
+    return s.registry.SerializeText().find("role=\"decode\",state=\"gone\"} 1") ==
+           std::string::npos;
+  }));
   std::vector<std::thread> clients;
   std::vector<Outcome> outcomes(12);
   for (auto& out : outcomes) {
@@ -442,8 +447,10 @@ TEST(RouterTest, LoadIsSpreadAndDrainingNodesAreLeftAlone) {
   a.delay_ms = b.delay_ms = 10;
   TestRouter s({a.address(), b.address()});
   s.WaitReady();
-  ASSERT_TRUE(Eventually([&] { return s.registry.SerializeText().find(
-      "role=\"decode\",state=\"gone\"} 1") == std::string::npos; }));
+  ASSERT_TRUE(Eventually([&] {
+    return s.registry.SerializeText().find("role=\"decode\",state=\"gone\"} 1") ==
+           std::string::npos;
+  }));
   std::vector<std::thread> clients;
   for (int i = 0; i < 20; ++i) {
     clients.emplace_back([&] { EXPECT_TRUE(s.Generate(TestRouter::Request(30)).status.ok()); });

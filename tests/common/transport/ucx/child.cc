@@ -41,8 +41,8 @@ int Main(int argc, char** argv) {
     if (command == "report") {
       const auto& c = receiver.counts();
       const TransportStats s = (*transport)->stats();
-      std::cout << c.good << ' ' << c.bad << ' ' << c.failed << ' ' << c.refused << ' '
-                << c.pending << ' ' << s.messages_refused << ' ' << s.peers << std::endl;
+      std::cout << c.good << ' ' << c.bad << ' ' << c.failed << ' ' << c.refused << ' ' << c.pending
+                << ' ' << s.messages_refused << ' ' << s.peers << std::endl;
     } else if (command == "connect") {
       std::string hex;
       words >> hex;

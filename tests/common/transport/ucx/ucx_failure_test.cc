@@ -54,11 +54,10 @@ class Failures : public ::testing::TestWithParam<std::string> {
     const auto payload = test::RandomPayload(bytes, 1);
     const std::string header = test::HeaderFor(*payload, 0);
     for (int i = 0; i < count; ++i) {
-      peer.Send(header, {*payload}, Owner(payload, &released_),
-                [this](absl::Status s) {
-                  if (!s.ok() && failed_ == 0) last_ = s;
-                  ++(s.ok() ? ok_ : failed_);
-                });
+      peer.Send(header, {*payload}, Owner(payload, &released_), [this](absl::Status s) {
+        if (!s.ok() && failed_ == 0) last_ = s;
+        ++(s.ok() ? ok_ : failed_);
+      });
     }
   }
 

@@ -25,8 +25,8 @@ using test::Eventually;
 
 UcxOptions Options(const std::string& tls) {
   UcxOptions options;
-  options.tls = tls == "tcp" ? std::vector<std::string>{"tcp"}
-                             : std::vector<std::string>{"posix", "tcp"};
+  options.tls =
+      tls == "tcp" ? std::vector<std::string>{"tcp"} : std::vector<std::string>{"posix", "tcp"};
   options.net_devices = {"lo"};
   return options;
 }
@@ -142,8 +142,8 @@ TEST_P(TwoProcesses, ARefusedMessageHurtsNobody) {
   for (const size_t bytes : {size_t{0}, size_t{100}, size_t{2 << 20}}) {
     auto payload = test::RandomPayload(bytes, 1);
     EXPECT_TRUE(SendAndWait(*peer, "nonsense", {*payload}, payload).ok());
-    EXPECT_TRUE(SendAndWait(*peer, test::Encode({1, bytes, 0, /*refuse=*/1}), {*payload}, payload)
-                    .ok());
+    EXPECT_TRUE(
+        SendAndWait(*peer, test::Encode({1, bytes, 0, /*refuse=*/1}), {*payload}, payload).ok());
     EXPECT_TRUE(SendAndWait(*peer, test::HeaderFor(*payload, 1), {*payload}, payload).ok());
   }
   EXPECT_TRUE(Eventually([&] { return child.Report().good == 3; }));
