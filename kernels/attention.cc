@@ -48,27 +48,25 @@ void Attention(const AttentionShape& shape, const KvPageLayout& layout, const At
     }
   }
   const KernelTable& kernels = Kernels();
-  executor.ParallelFor(static_cast<std::int64_t>(units.size()), 1,
-                       [&](std::int64_t begin, std::int64_t end) {
-                         float* scratch = ThreadScratch(
-                             ScratchSlot::kAttention,
-                             AttentionScratchFloats(shape.head_dim,
-                                                    static_cast<std::int64_t>(block) * group));
-                         for (std::int64_t i = begin; i < end; ++i) {
-                           AttentionUnit u = units[static_cast<std::size_t>(i)];
-                           u.scratch = scratch;
-                           kernels.attention(u);
-                         }
-                       });
+  executor.ParallelFor(
+      static_cast<std::int64_t>(units.size()), 1, [&](std::int64_t begin, std::int64_t end) {
+        float* scratch = ThreadScratch(
+            ScratchSlot::kAttention,
+            AttentionScratchFloats(shape.head_dim, static_cast<std::int64_t>(block) * group));
+        for (std::int64_t i = begin; i < end; ++i) {
+          AttentionUnit u = units[static_cast<std::size_t>(i)];
+          u.scratch = scratch;
+          kernels.attention(u);
+        }
+      });
 }
 
 void KeyMass(const AttentionShape& shape, const KvPageLayout& layout, const AttentionTask& task,
              float* mass, Executor& executor) {
   const int group = shape.q_heads / shape.kv_heads;
-  const std::int64_t head_floats =
-      static_cast<std::int64_t>(task.num_q) * group * shape.head_dim;
-  float* qt = ThreadScratch(ScratchSlot::kQueries,
-                            static_cast<std::size_t>(head_floats * shape.kv_heads));
+  const std::int64_t head_floats = static_cast<std::int64_t>(task.num_q) * group * shape.head_dim;
+  float* qt =
+      ThreadScratch(ScratchSlot::kQueries, static_cast<std::size_t>(head_floats * shape.kv_heads));
   std::vector<KeyMassUnit> units;
   for (int h = 0; h < shape.kv_heads; ++h) {
     for (int i = task.segment_offsets[h]; i < task.segment_offsets[h + 1]; ++i) {
@@ -95,16 +93,16 @@ void KeyMass(const AttentionShape& shape, const KvPageLayout& layout, const Atte
                                 qt + h * head_floats);
     }
   });
-  executor.ParallelFor(static_cast<std::int64_t>(units.size()), 1,
-                       [&](std::int64_t begin, std::int64_t end) {
-                         float* scratch = ThreadScratch(ScratchSlot::kAttention,
-                                                        AttentionScratchFloats(shape.head_dim, 0));
-                         for (std::int64_t i = begin; i < end; ++i) {
-                           KeyMassUnit u = units[static_cast<std::size_t>(i)];
-                           u.scratch = scratch;
-                           kernels.key_mass(u);
-                         }
-                       });
+  executor.ParallelFor(
+      static_cast<std::int64_t>(units.size()), 1, [&](std::int64_t begin, std::int64_t end) {
+        float* scratch =
+            ThreadScratch(ScratchSlot::kAttention, AttentionScratchFloats(shape.head_dim, 0));
+        for (std::int64_t i = begin; i < end; ++i) {
+          KeyMassUnit u = units[static_cast<std::size_t>(i)];
+          u.scratch = scratch;
+          kernels.key_mass(u);
+        }
+      });
 }
 
 }  // namespace baton

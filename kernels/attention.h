@@ -21,25 +21,25 @@ struct KvSegment {
 
 struct AttentionShape {
   int q_heads = 0;
-  int kv_heads = 0;   // divides q_heads
+  int kv_heads = 0;  // divides q_heads
   int head_dim = 0;
-  float scale = 0;    // usually 1/sqrt(head_dim)
-  int window = 0;     // sliding window in tokens; 0: none
+  float scale = 0;  // usually 1/sqrt(head_dim)
+  int window = 0;   // sliding window in tokens; 0: none
 };
 
 // One sequence's part of a batch. Row r of q sees a key iff key_pos <= q_pos[r] and, with a
 // window, q_pos[r] - key_pos < window.
 struct AttentionTask {
-  const float* q = nullptr;               // [num_q, q_heads * head_dim], rotated
-  std::int64_t ldq = 0;                   // floats between query rows
+  const float* q = nullptr;                   // [num_q, q_heads * head_dim], rotated
+  std::int64_t ldq = 0;                       // floats between query rows
   const std::int32_t* q_positions = nullptr;  // [num_q]
   std::int32_t num_q = 0;
   // segments of head h: segments[segment_offsets[h] .. segment_offsets[h + 1])
   const KvSegment* segments = nullptr;
   const std::int32_t* segment_offsets = nullptr;  // [kv_heads + 1]
-  float* out = nullptr;                   // [num_q, q_heads * head_dim]
+  float* out = nullptr;                           // [num_q, q_heads * head_dim]
   std::int64_t ldo = 0;
-  float* lse = nullptr;                   // [num_q, q_heads], or null
+  float* lse = nullptr;  // [num_q, q_heads], or null
 };
 
 // Softmax over the union of all visible rows. A query that sees nothing gets zeros and

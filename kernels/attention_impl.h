@@ -164,8 +164,8 @@ void Outputs(const float* s, const KeyBlock& b, unsigned live, int head_dim, int
 }
 
 template <DType D, int R>
-void AllOutputs(const float* s, const KeyBlock& b, unsigned live, int head_dim,
-                const float* alpha, float* o, int ldo) {
+void AllOutputs(const float* s, const KeyBlock& b, unsigned live, int head_dim, const float* alpha,
+                float* o, int ldo) {
   int col = 0;
   for (; col + 16 * kVectors <= head_dim; col += 16 * kVectors) {
     Outputs<D, R, kVectors, false>(s, b, live, head_dim, col, alpha, o, ldo);
@@ -181,18 +181,19 @@ using OutputsFn = void (*)(const float*, const KeyBlock&, unsigned, int, const f
 
 template <DType D>
 ScoresFn ScoresOf(int rows) {
-  constexpr ScoresFn fns[] = {
-      Scores<D, 1>, Scores<D, 2>,
-      Scores<D, kScoreRows >= 3 ? 3 : 1>, Scores<D, kScoreRows >= 4 ? 4 : 1>,
-      Scores<D, kScoreRows >= 5 ? 5 : 1>, Scores<D, kScoreRows >= 6 ? 6 : 1>};
+  constexpr ScoresFn fns[] = {Scores<D, 1>, Scores<D, 2>,
+                              Scores < D,   kScoreRows >= 3 ? 3 : 1 >,
+                              Scores < D,   kScoreRows >= 4 ? 4 : 1 >,
+                              Scores < D,   kScoreRows >= 5 ? 5 : 1 >,
+                              Scores < D,   kScoreRows >= 6 ? 6 : 1 > };
   return fns[rows - 1];
 }
 template <DType D>
 OutputsFn OutputsOf(int rows) {
   constexpr OutputsFn fns[] = {
-      AllOutputs<D, 1>, AllOutputs<D, 2>,
-      AllOutputs<D, kScoreRows >= 3 ? 3 : 1>, AllOutputs<D, kScoreRows >= 4 ? 4 : 1>,
-      AllOutputs<D, kScoreRows >= 5 ? 5 : 1>, AllOutputs<D, kScoreRows >= 6 ? 6 : 1>};
+      AllOutputs<D, 1>, AllOutputs<D, 2>,          AllOutputs < D, kScoreRows >= 3 ? 3 : 1 >,
+      AllOutputs < D,   kScoreRows >= 4 ? 4 : 1 >, AllOutputs < D, kScoreRows >= 5 ? 5 : 1 >,
+      AllOutputs < D,   kScoreRows >= 6 ? 6 : 1 > };
   return fns[rows - 1];
 }
 ScoresFn ScoresFor(DType t, int rows) {
@@ -247,11 +248,11 @@ struct TileState {
   int rows = 0;
   std::int32_t q_min = 0;
   std::int32_t q_max = 0;
-  const float* qt = nullptr;             // [head_dim][rows]
+  const float* qt = nullptr;                // [head_dim][rows]
   const std::int32_t* positions = nullptr;  // [rows]
-  float* max = nullptr;                  // [rows]
-  float* sum = nullptr;                  // [rows][16] lanes of the probability sum
-  float* o = nullptr;                    // [rows][ldo]
+  float* max = nullptr;                     // [rows]
+  float* sum = nullptr;                     // [rows][16] lanes of the probability sum
+  float* o = nullptr;                       // [rows][ldo]
 };
 
 void TileBlock(const AttentionShape& shape, const KeyBlock& b, int head_dim, int ldo,
@@ -335,8 +336,7 @@ void WriteOutputs(const AttentionUnit& u, int rows, const float* max, const floa
       StoreN(out + d, x, shape.head_dim - d < 16 ? shape.head_dim - d : 16);
     }
     if (task.lse != nullptr) {
-      task.lse[query * shape.q_heads + head] =
-          empty ? -__builtin_inff() : max[row] + ::logf(total);
+      task.lse[query * shape.q_heads + head] = empty ? -__builtin_inff() : max[row] + ::logf(total);
     }
   }
 }
@@ -422,7 +422,8 @@ void KeyMassUnitRun(const KeyMassUnit& u) {
       const float lse = task.lse[static_cast<std::int64_t>(query) * shape.q_heads + head];
       float* row = s + r * kKeyBlock;
       // A query that saw nothing (lse = -inf) gives no mass.
-      if (MaskRow(shape, b, task.q_positions[query], row) == 0 || lse == -__builtin_inff()) continue;
+      if (MaskRow(shape, b, task.q_positions[query], row) == 0 || lse == -__builtin_inff())
+        continue;
       for (int p = 0; p < kPages; ++p) {
         mass[p] = mass[p] + ExpT(Load(row + p * 16) - Splat(lse));
       }

@@ -14,9 +14,12 @@ std::atomic<const KernelTable*>& Active() {
 
 const char* IsaName(IsaLevel level) {
   switch (level) {
-    case IsaLevel::kGeneric: return "generic";
-    case IsaLevel::kAvx2: return "avx2";
-    case IsaLevel::kAvx512: return "avx512";
+    case IsaLevel::kGeneric:
+      return "generic";
+    case IsaLevel::kAvx2:
+      return "avx2";
+    case IsaLevel::kAvx512:
+      return "avx512";
   }
   return "unknown";
 }
@@ -32,11 +35,10 @@ const KernelTable* KernelsFor(IsaLevel level) {
 #if defined(__x86_64__)
   const bool avx2 = __builtin_cpu_supports("avx2") != 0 && __builtin_cpu_supports("fma") != 0;
   if (level == IsaLevel::kAvx2 && avx2) return &Avx2Kernels();
-  const bool avx512 = __builtin_cpu_supports("avx512f") != 0 &&
-                      __builtin_cpu_supports("avx512bw") != 0 &&
-                      __builtin_cpu_supports("avx512vl") != 0 &&
-                      __builtin_cpu_supports("avx512dq") != 0 &&
-                      __builtin_cpu_supports("avx512cd") != 0;
+  const bool avx512 =
+      __builtin_cpu_supports("avx512f") != 0 && __builtin_cpu_supports("avx512bw") != 0 &&
+      __builtin_cpu_supports("avx512vl") != 0 && __builtin_cpu_supports("avx512dq") != 0 &&
+      __builtin_cpu_supports("avx512cd") != 0;
   if (level == IsaLevel::kAvx512 && avx512) return &Avx512Kernels();
 #endif
   return nullptr;

@@ -37,8 +37,8 @@ void Rope(float* x, std::int64_t ldx, const std::int32_t* positions, const float
   });
 }
 
-void SiluMul(const float* gate, std::int64_t ldg, const float* up, std::int64_t ldu,
-             std::int64_t n, std::int64_t d, float* y, std::int64_t ldy, Executor& executor) {
+void SiluMul(const float* gate, std::int64_t ldg, const float* up, std::int64_t ldu, std::int64_t n,
+             std::int64_t d, float* y, std::int64_t ldy, Executor& executor) {
   const KernelTable& kernels = Kernels();
   executor.ParallelFor(n, RowGrain(2 * d), [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t r = begin; r < end; ++r) {

@@ -19,8 +19,8 @@ void Rope(float* x, std::int64_t ldx, const std::int32_t* positions, const float
           float attention_scaling, int heads, int head_dim, std::int64_t n, Executor& executor);
 
 // y[n, d] = silu(gate) * up.
-void SiluMul(const float* gate, std::int64_t ldg, const float* up, std::int64_t ldu,
-             std::int64_t n, std::int64_t d, float* y, std::int64_t ldy, Executor& executor);
+void SiluMul(const float* gate, std::int64_t ldg, const float* up, std::int64_t ldu, std::int64_t n,
+             std::int64_t d, float* y, std::int64_t ldy, Executor& executor);
 
 // x[n, d] += y[n, d].
 void AddRows(float* x, std::int64_t ldx, const float* y, std::int64_t ldy, std::int64_t n,

@@ -33,8 +33,8 @@ BATON_HD SinCos PreciseSinCos(float angle) {
   const double magic = 6755399441055744.0;  // 1.5 * 2^52
   const double t = x * 0.63661977236758134308 + magic;
   const double n = t - magic;
-  double r = x - n * 1.57079632673412561417;      // pi/2, first 33 bits: n * it is exact
-  r = r - n * 6.07710050650619224932e-11;         // pi/2, the rest
+  double r = x - n * 1.57079632673412561417;  // pi/2, first 33 bits: n * it is exact
+  r = r - n * 6.07710050650619224932e-11;     // pi/2, the rest
   const double r2 = r * r;
   double s = -2.50507602534068634195e-08;
   s = s * r2 + 2.75573137070700676789e-06;

@@ -83,10 +83,14 @@ void TileOfRows(const GemmTileArgs& g, const float* xt, int xs, float* acc, int 
   // the fewest loads per FMA of all tiles (12 x 32 reaches 75 % of the peak, 6 x 64 all of it).
   if constexpr (R == 1) {
     switch (g.panels) {
-      case 2: return Tile<D, 1, 2>(g, xt, xs, acc, acc_rows);
-      case 3: return Tile<D, 1, 3>(g, xt, xs, acc, acc_rows);
-      case 4: return Tile<D, 1, 4>(g, xt, xs, acc, acc_rows);
-      default: return Tile<D, 1, 1>(g, xt, xs, acc, acc_rows);
+      case 2:
+        return Tile<D, 1, 2>(g, xt, xs, acc, acc_rows);
+      case 3:
+        return Tile<D, 1, 3>(g, xt, xs, acc, acc_rows);
+      case 4:
+        return Tile<D, 1, 4>(g, xt, xs, acc, acc_rows);
+      default:
+        return Tile<D, 1, 1>(g, xt, xs, acc, acc_rows);
     }
   } else {
     GemmTileArgs one = g;
@@ -111,9 +115,9 @@ void TileOfType(const GemmTileArgs& g) {
     const float* xt = g.xt + r;
     float* acc = g.acc + r * kPanelCols;
     switch (rows) {
-#define BATON_ROWS(n)                                                              \
-  case n:                                                                          \
-    if constexpr (n <= kGemmRows) TileOfRows<D, n>(g, xt, g.rows, acc, g.rows);     \
+#define BATON_ROWS(n)                                                           \
+  case n:                                                                       \
+    if constexpr (n <= kGemmRows) TileOfRows<D, n>(g, xt, g.rows, acc, g.rows); \
     break
       BATON_ROWS(1);
       BATON_ROWS(2);
@@ -128,16 +132,20 @@ void TileOfType(const GemmTileArgs& g) {
       BATON_ROWS(11);
       BATON_ROWS(12);
 #undef BATON_ROWS
-      default: break;
+      default:
+        break;
     }
   }
 }
 
 void GemmTile(const GemmTileArgs& g) {
   switch (g.dtype) {
-    case DType::kF32: return TileOfType<DType::kF32>(g);
-    case DType::kBF16: return TileOfType<DType::kBF16>(g);
-    case DType::kF16: return TileOfType<DType::kF16>(g);
+    case DType::kF32:
+      return TileOfType<DType::kF32>(g);
+    case DType::kBF16:
+      return TileOfType<DType::kBF16>(g);
+    case DType::kF16:
+      return TileOfType<DType::kF16>(g);
   }
 }
 
@@ -153,9 +161,12 @@ void UnpackPanelOf(const std::byte* w, std::int64_t k, float* dst) {
 
 void UnpackPanel(DType dtype, const std::byte* w, std::int64_t k, float* dst) {
   switch (dtype) {
-    case DType::kF32: return UnpackPanelOf<DType::kF32>(w, k, dst);
-    case DType::kBF16: return UnpackPanelOf<DType::kBF16>(w, k, dst);
-    case DType::kF16: return UnpackPanelOf<DType::kF16>(w, k, dst);
+    case DType::kF32:
+      return UnpackPanelOf<DType::kF32>(w, k, dst);
+    case DType::kBF16:
+      return UnpackPanelOf<DType::kBF16>(w, k, dst);
+    case DType::kF16:
+      return UnpackPanelOf<DType::kF16>(w, k, dst);
   }
 }
 

@@ -31,7 +31,9 @@ struct KvPageLayout {
   // Bytes of K and V together: what travels, `v_offset()` follows K without a gap.
   BATON_HD constexpr std::size_t payload_bytes() const { return 2 * k_bytes(); }
   // Multiple of 64, so that pages in one slab stay aligned.
-  BATON_HD constexpr std::size_t page_bytes() const { return (v_offset() + v_bytes() + 63) / 64 * 64; }
+  BATON_HD constexpr std::size_t page_bytes() const {
+    return (v_offset() + v_bytes() + 63) / 64 * 64;
+  }
 
   constexpr bool operator==(const KvPageLayout& o) const {
     return head_dim == o.head_dim && dtype == o.dtype;

@@ -52,9 +52,12 @@ void WriteKvRow(const KvPageLayout& layout, std::byte* page, int row, const floa
                 const float* v, std::int32_t position) {
   PagePositions(page)[row] = position;
   switch (layout.dtype) {
-    case DType::kF32: return Write<DType::kF32>(layout, page, row, k, v);
-    case DType::kBF16: return Write<DType::kBF16>(layout, page, row, k, v);
-    case DType::kF16: return Write<DType::kF16>(layout, page, row, k, v);
+    case DType::kF32:
+      return Write<DType::kF32>(layout, page, row, k, v);
+    case DType::kBF16:
+      return Write<DType::kBF16>(layout, page, row, k, v);
+    case DType::kF16:
+      return Write<DType::kF16>(layout, page, row, k, v);
   }
 }
 
@@ -79,9 +82,12 @@ void CopyKvRows(const KvPageLayout& layout, const std::byte* payload, std::byte*
 
 void ReadKvRow(const KvPageLayout& layout, const std::byte* page, int row, float* k, float* v) {
   switch (layout.dtype) {
-    case DType::kF32: return Read<DType::kF32>(layout, page, row, k, v);
-    case DType::kBF16: return Read<DType::kBF16>(layout, page, row, k, v);
-    case DType::kF16: return Read<DType::kF16>(layout, page, row, k, v);
+    case DType::kF32:
+      return Read<DType::kF32>(layout, page, row, k, v);
+    case DType::kBF16:
+      return Read<DType::kBF16>(layout, page, row, k, v);
+    case DType::kF16:
+      return Read<DType::kF16>(layout, page, row, k, v);
   }
 }
 

@@ -18,8 +18,8 @@ RowLaunch PlanRows(std::int64_t rows, std::int64_t cols, int max_blocks) {
   RowLaunch plan;
   if (rows <= 0 || cols <= 0) return plan;
   plan.blocks = static_cast<int>(std::min<std::int64_t>(rows, std::max(1, max_blocks)));
-  const std::int64_t warps = std::clamp<std::int64_t>((cols + 4 * kWarp - 1) / (4 * kWarp), 1,
-                                                      kMaxThreads / kWarp);
+  const std::int64_t warps =
+      std::clamp<std::int64_t>((cols + 4 * kWarp - 1) / (4 * kWarp), 1, kMaxThreads / kWarp);
   plan.threads = static_cast<int>(warps) * kWarp;
   return plan;
 }

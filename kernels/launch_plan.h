@@ -21,8 +21,8 @@ RowLaunch PlanRows(std::int64_t rows, std::int64_t cols, int max_blocks);
 struct DecodePlan {
   int splits = 0;
   int pages_per_split = 0;
-  int threads = 0;              // per block
-  std::size_t shared_bytes = 0; // dynamic shared memory per block
+  int threads = 0;                   // per block
+  std::size_t shared_bytes = 0;      // dynamic shared memory per block
   std::size_t workspace_floats = 0;  // partial outputs and their max and sum
 };
 

@@ -38,9 +38,15 @@ void PackPanel(const float* w, std::int64_t rows, std::int64_t cols, DType dtype
       const float* src = w + c * cols;
       for (std::int64_t k = k0; k < k1; ++k) {
         switch (dtype) {
-          case DType::kF32: f32[k * kPanelCols + c] = src[k]; break;
-          case DType::kBF16: h[k * kPanelCols + Bf16Slot(c)] = FloatToBf16(src[k]); break;
-          case DType::kF16: h[k * kPanelCols + c] = FloatToHalf(src[k]); break;
+          case DType::kF32:
+            f32[k * kPanelCols + c] = src[k];
+            break;
+          case DType::kBF16:
+            h[k * kPanelCols + Bf16Slot(c)] = FloatToBf16(src[k]);
+            break;
+          case DType::kF16:
+            h[k * kPanelCols + c] = FloatToHalf(src[k]);
+            break;
         }
       }
     }
@@ -50,9 +56,7 @@ void PackPanel(const float* w, std::int64_t rows, std::int64_t cols, DType dtype
 // Rows of x in tiles as even as possible; a tile is stored [cols][tile rows].
 struct RowTiles {
   RowTiles(std::int64_t n, int most)
-      : count((n + most - 1) / most),
-        base(n / count),
-        longer(n % count) {}
+      : count((n + most - 1) / most), base(n / count), longer(n % count) {}
   std::int64_t begin(std::int64_t t) const { return t * base + std::min(t, longer); }
   int rows(std::int64_t t) const { return static_cast<int>(base + (t < longer ? 1 : 0)); }
 
@@ -128,8 +132,8 @@ void MultiplyFew(const Product& m, Executor& executor) {
       g.acc = acc;
       kernels.gemm_tile(g);
       for (int i = 0; i < g.panels; ++i) {
-        StoreRows(acc + i * rows * kPanelCols, rows, m.Valid(p + i),
-                  m.y + (p + i) * kPanelCols, m.ldy, m.accumulate);
+        StoreRows(acc + i * rows * kPanelCols, rows, m.Valid(p + i), m.y + (p + i) * kPanelCols,
+                  m.ldy, m.accumulate);
       }
     }
   });
@@ -139,7 +143,7 @@ void MultiplyFew(const Product& m, Executor& executor) {
 // the pair's slice stays in L1 while all row tiles pass over it.
 constexpr int kManyTileRows = 6;
 constexpr int kPair = 2;
-constexpr std::int64_t kMaxInner = 128;   // a pair's slice: 32 KB of fp32
+constexpr std::int64_t kMaxInner = 128;      // a pair's slice: 32 KB of fp32
 constexpr std::int64_t kTilesPerBlock = 12;  // their accumulators: 18 KB, x from L2
 
 struct ManyPlan {
@@ -149,8 +153,7 @@ struct ManyPlan {
     inner = ((m.cols + slices - 1) / slices + 15) / 16 * 16;
     // Small blocks keep the accumulators near; enough of them to keep every thread busy.
     const std::int64_t busy = (4 * threads + pairs - 1) / pairs;
-    std::int64_t want =
-        std::max((tiles.count + kTilesPerBlock - 1) / kTilesPerBlock, busy);
+    std::int64_t want = std::max((tiles.count + kTilesPerBlock - 1) / kTilesPerBlock, busy);
     want = std::min(want, tiles.count);
     tiles_per_block = (tiles.count + want - 1) / want;
     blocks = (tiles.count + tiles_per_block - 1) / tiles_per_block;
@@ -167,9 +170,8 @@ void MultiplyBlock(const Product& m, const RowTiles& tiles, std::int64_t inner, 
   const KernelTable& kernels = Kernels();
   const std::int64_t row0 = tiles.begin(t0);
   const int width = kPair * kPanelCols;
-  float* acc = ThreadScratch(
-      ScratchSlot::kAccumulators,
-      static_cast<std::size_t>((t1 - t0) * kManyTileRows * width));
+  float* acc = ThreadScratch(ScratchSlot::kAccumulators,
+                             static_cast<std::size_t>((t1 - t0) * kManyTileRows * width));
   float* wide = ThreadScratch(ScratchSlot::kWeights, kPair * kMaxInner * kPanelCols);
   const std::byte* w = m.panels + static_cast<std::size_t>(panel) * m.panel_bytes;
   for (std::int64_t k = 0; k < m.cols; k += inner) {
@@ -251,9 +253,15 @@ void PackedMatrix::UnpackRow(std::int64_t row, float* dst) const {
   const std::uint16_t* h = reinterpret_cast<const std::uint16_t*>(panel);
   for (std::int64_t k = 0; k < cols_; ++k) {
     switch (dtype_) {
-      case DType::kF32: dst[k] = f32[k * kPanelCols + c]; break;
-      case DType::kBF16: dst[k] = Bf16ToFloat(h[k * kPanelCols + Bf16Slot(c)]); break;
-      case DType::kF16: dst[k] = HalfToFloat(h[k * kPanelCols + c]); break;
+      case DType::kF32:
+        dst[k] = f32[k * kPanelCols + c];
+        break;
+      case DType::kBF16:
+        dst[k] = Bf16ToFloat(h[k * kPanelCols + Bf16Slot(c)]);
+        break;
+      case DType::kF16:
+        dst[k] = HalfToFloat(h[k * kPanelCols + c]);
+        break;
     }
   }
 }

@@ -52,8 +52,7 @@ BATON_V F16 LoadHalf(const std::uint16_t* p) {
 }
 // Eight elements; the upper lanes are zero.
 BATON_V F16 LoadBf16x8(const std::uint16_t* p) {
-  const __m256i h =
-      _mm256_zextsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+  const __m256i h = _mm256_zextsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
   return {_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(h), 16))};
 }
 BATON_V F16 LoadHalfx8(const std::uint16_t* p) {
@@ -86,8 +85,8 @@ BATON_V F16 Select(Mask16 mask, F16 a, F16 b) { return {_mm512_mask_blend_ps(mas
 // Lanes with limit_lo < pos <= limit_hi.
 BATON_V Mask16 InRange(const std::int32_t* pos, std::int32_t limit_lo, std::int32_t limit_hi) {
   const __m512i p = _mm512_loadu_si512(pos);
-  return _mm512_mask_cmpgt_epi32_mask(
-      _mm512_cmple_epi32_mask(p, _mm512_set1_epi32(limit_hi)), p, _mm512_set1_epi32(limit_lo));
+  return _mm512_mask_cmpgt_epi32_mask(_mm512_cmple_epi32_mask(p, _mm512_set1_epi32(limit_hi)), p,
+                                      _mm512_set1_epi32(limit_lo));
 }
 BATON_V void Halves(F16 a, float* s8, bool max) {
   const __m256 lo = _mm512_castps512_ps256(a.v);
@@ -154,18 +153,10 @@ BATON_V void LoadBf16Pair(const std::uint32_t* p, F16* lo, F16* hi) {
 BATON_V F16 FmaT(F16 x, F16 y, F16 z) {
   return {_mm256_fmadd_ps(x.a, y.a, z.a), _mm256_fmadd_ps(x.b, y.b, z.b)};
 }
-BATON_V F16 operator+(F16 x, F16 y) {
-  return {_mm256_add_ps(x.a, y.a), _mm256_add_ps(x.b, y.b)};
-}
-BATON_V F16 operator-(F16 x, F16 y) {
-  return {_mm256_sub_ps(x.a, y.a), _mm256_sub_ps(x.b, y.b)};
-}
-BATON_V F16 operator*(F16 x, F16 y) {
-  return {_mm256_mul_ps(x.a, y.a), _mm256_mul_ps(x.b, y.b)};
-}
-BATON_V F16 operator/(F16 x, F16 y) {
-  return {_mm256_div_ps(x.a, y.a), _mm256_div_ps(x.b, y.b)};
-}
+BATON_V F16 operator+(F16 x, F16 y) { return {_mm256_add_ps(x.a, y.a), _mm256_add_ps(x.b, y.b)}; }
+BATON_V F16 operator-(F16 x, F16 y) { return {_mm256_sub_ps(x.a, y.a), _mm256_sub_ps(x.b, y.b)}; }
+BATON_V F16 operator*(F16 x, F16 y) { return {_mm256_mul_ps(x.a, y.a), _mm256_mul_ps(x.b, y.b)}; }
+BATON_V F16 operator/(F16 x, F16 y) { return {_mm256_div_ps(x.a, y.a), _mm256_div_ps(x.b, y.b)}; }
 BATON_V F16 MinT(F16 x, F16 y) { return {_mm256_min_ps(x.a, y.a), _mm256_min_ps(x.b, y.b)}; }
 BATON_V F16 MaxT(F16 x, F16 y) { return {_mm256_max_ps(x.a, y.a), _mm256_max_ps(x.b, y.b)}; }
 BATON_V F16 ZeroIfLess(F16 x, F16 limit, F16 value) {
@@ -225,8 +216,8 @@ inline constexpr int kVectors = 2;
 struct F16 {
   float v[16];
 };
-#define BATON_LANES(expr)                        \
-  F16 out;                                       \
+#define BATON_LANES(expr)                         \
+  F16 out;                                        \
   for (int i = 0; i < 16; ++i) out.v[i] = (expr); \
   return out
 BATON_V F16 Splat(float x) { BATON_LANES(x); }
@@ -254,8 +245,12 @@ BATON_V F16 MaxT(F16 a, F16 b) { BATON_LANES(a.v[i] > b.v[i] ? a.v[i] : b.v[i]);
 BATON_V F16 ZeroIfLess(F16 x, F16 limit, F16 value) {
   BATON_LANES(x.v[i] < limit.v[i] ? 0.0f : value.v[i]);
 }
-BATON_V F16 Pow2FromMagic(F16 t) { BATON_LANES(BitsFloat((FloatBits(t.v[i]) << 23) + 0x3f800000u)); }
-BATON_V F16 Select(Mask16 mask, F16 a, F16 b) { BATON_LANES((mask >> i & 1) != 0 ? a.v[i] : b.v[i]); }
+BATON_V F16 Pow2FromMagic(F16 t) {
+  BATON_LANES(BitsFloat((FloatBits(t.v[i]) << 23) + 0x3f800000u));
+}
+BATON_V F16 Select(Mask16 mask, F16 a, F16 b) {
+  BATON_LANES((mask >> i & 1) != 0 ? a.v[i] : b.v[i]);
+}
 BATON_V Mask16 InRange(const std::int32_t* pos, std::int32_t limit_lo, std::int32_t limit_hi) {
   unsigned m = 0;
   for (int i = 0; i < 16; ++i) m |= (pos[i] > limit_lo && pos[i] <= limit_hi ? 1u : 0u) << i;

@@ -152,9 +152,9 @@ void ForwardPass::RunAttention(int layer, float* hidden, const ForwardBatch& bat
   float* k = q + q_dim;
   const float* v = k + kv_dim;
   l.qkv.Multiply(x, d, n, q, ld, /*accumulate=*/false, executor_);
-  AddLora(ws_->runs,
-          [&](int i) -> const LoraDelta& { return adapters_->packed(i).layers[layer].qkv; }, x, d,
-          q, ld, ws_->lora, executor_);
+  AddLora(
+      ws_->runs, [&](int i) -> const LoraDelta& { return adapters_->packed(i).layers[layer].qkv; },
+      x, d, q, ld, ws_->lora, executor_);
   AddBias(q, ld, l.qkv_bias, n, executor_);
   HeadNorm(q, ld, l.q_norm, w.rms_eps, a.q_heads, a.head_dim, n, executor_);
   HeadNorm(k, ld, l.k_norm, w.rms_eps, a.kv_heads, a.head_dim, n, executor_);
@@ -169,37 +169,33 @@ void ForwardPass::RunAttention(int layer, float* hidden, const ForwardBatch& bat
       std::memcpy(k_rotated + r * kv_dim, k + r * ld, sizeof(float) * kv_dim);
     }
   }
-  Rope(q, ld, batch.positions.data(), w.inv_freq.data(), 1.0f, a.q_heads,
-       a.head_dim, n, executor_);
-  Rope(k_rotated, ldk, batch.positions.data(), w.inv_freq.data(), 1.0f,
-       a.kv_heads, a.head_dim, n, executor_);
+  Rope(q, ld, batch.positions.data(), w.inv_freq.data(), 1.0f, a.q_heads, a.head_dim, n, executor_);
+  Rope(k_rotated, ldk, batch.positions.data(), w.inv_freq.data(), 1.0f, a.kv_heads, a.head_dim, n,
+       executor_);
   for (const SequenceSlice& s : batch.sequences) {
-    s.view->Append(layer, {.k = k_rotated + s.row_begin * ldk,
-                           .ldk = ldk,
-                           .v = v + s.row_begin * ld,
-                           .ldv = ld,
-                           .positions = batch.positions.subspan(
-                               s.row_begin, s.row_end - s.row_begin)});
+    s.view->Append(layer,
+                   {.k = k_rotated + s.row_begin * ldk,
+                    .ldk = ldk,
+                    .v = v + s.row_begin * ld,
+                    .ldv = ld,
+                    .positions = batch.positions.subspan(s.row_begin, s.row_end - s.row_begin)});
   }
   if (hook != nullptr) Capture(layer, hidden, k, v, n, hook);
 
   float* attended = ws_->attention.Get(n * q_dim);
   Attend(layer, q, attended, batch);
   l.o.Multiply(attended, q_dim, n, hidden, d, /*accumulate=*/true, executor_);
-  AddLora(ws_->runs,
-          [&](int i) -> const LoraDelta& { return adapters_->packed(i).layers[layer].o; },
-          attended, q_dim, hidden, d, ws_->lora, executor_);
+  AddLora(
+      ws_->runs, [&](int i) -> const LoraDelta& { return adapters_->packed(i).layers[layer].o; },
+      attended, q_dim, hidden, d, ws_->lora, executor_);
   AddBias(hidden, d, l.o_bias, n, executor_);
 }
 
 void ForwardPass::Capture(int layer, const float* hidden, const float* k, const float* v,
                           std::int64_t n, CaptureHook* hook) {
   const Model::Weights& w = model_->weights();
-  LayerCapture capture{.layer = layer,
-                       .rows = n,
-                       .k_pre_rope = k,
-                       .v = v,
-                       .ld_kv = w.q_dim() + 2 * w.kv_dim()};
+  LayerCapture capture{
+      .layer = layer, .rows = n, .k_pre_rope = k, .v = v, .ld_kv = w.q_dim() + 2 * w.kv_dim()};
   if (hook->WantsInput(layer)) {
     const std::int64_t d = w.config.hidden;
     float* h_in = ws_->h_in.Get(n * d);
@@ -218,8 +214,8 @@ void ForwardPass::Attend(int layer, const float* q, float* out, const ForwardBat
   const KvPageLayout* layout = nullptr;
   for (const SequenceSlice& s : batch.sequences) {
     const auto positions = batch.positions.subspan(s.row_begin, s.row_end - s.row_begin);
-    const LayerSegments& kv = s.view->Select(
-        layer, {.q = q + s.row_begin * ld, .ldq = ld, .positions = positions});
+    const LayerSegments& kv =
+        s.view->Select(layer, {.q = q + s.row_begin * ld, .ldq = ld, .positions = positions});
     layout = &s.view->layout();
     tasks.push_back({.q = q + s.row_begin * ld,
                      .ldq = ld,
@@ -245,15 +241,16 @@ void ForwardPass::RunMlp(int layer, float* hidden, std::int64_t n) {
   RmsNorm(hidden, d, l.post_attention_norm.data(), w.rms_eps, n, d, x, d, executor_);
   float* gate = ws_->gate_up.Get(n * 2 * inner);
   l.gate_up.Multiply(x, d, n, gate, 2 * inner, /*accumulate=*/false, executor_);
-  AddLora(ws_->runs,
-          [&](int i) -> const LoraDelta& { return adapters_->packed(i).layers[layer].gate_up; },
-          x, d, gate, 2 * inner, ws_->lora, executor_);
+  AddLora(
+      ws_->runs,
+      [&](int i) -> const LoraDelta& { return adapters_->packed(i).layers[layer].gate_up; }, x, d,
+      gate, 2 * inner, ws_->lora, executor_);
   float* activated = ws_->activated.Get(n * inner);
   SiluMul(gate, 2 * inner, gate + inner, 2 * inner, n, inner, activated, inner, executor_);
   l.down.Multiply(activated, inner, n, hidden, d, /*accumulate=*/true, executor_);
-  AddLora(ws_->runs,
-          [&](int i) -> const LoraDelta& { return adapters_->packed(i).layers[layer].down; },
-          activated, inner, hidden, d, ws_->lora, executor_);
+  AddLora(
+      ws_->runs, [&](int i) -> const LoraDelta& { return adapters_->packed(i).layers[layer].down; },
+      activated, inner, hidden, d, ws_->lora, executor_);
 }
 
 const float* ForwardPass::Logits(const float* hidden, std::span<const std::int32_t> rows) {
@@ -262,8 +259,7 @@ const float* ForwardPass::Logits(const float* hidden, std::span<const std::int32
   const std::int64_t m = static_cast<std::int64_t>(rows.size());
   float* x = ws_->gathered.Get(m * d);
   for (std::int64_t i = 0; i < m; ++i) {
-    RmsNorm(hidden + rows[i] * d, d, w.final_norm.data(), w.rms_eps, 1, d, x + i * d,
-            d, executor_);
+    RmsNorm(hidden + rows[i] * d, d, w.final_norm.data(), w.rms_eps, 1, d, x + i * d, d, executor_);
   }
   float* logits = ws_->logits.Get(m * vocab);
   w.head.Multiply(x, d, m, logits, vocab, /*accumulate=*/false, executor_);
@@ -279,8 +275,7 @@ std::vector<float> ForwardPass::Surprisal(const float* hidden,
   for (std::int64_t begin = 0; begin < n; begin += kSurprisalRows) {
     const std::int64_t m = std::min(kSurprisalRows, n - begin);
     float* x = ws_->gathered.Get(m * d);
-    RmsNorm(hidden + begin * d, d, w.final_norm.data(), w.rms_eps, m, d, x, d,
-            executor_);
+    RmsNorm(hidden + begin * d, d, w.final_norm.data(), w.rms_eps, m, d, x, d, executor_);
     float* logits = ws_->logits.Get(m * vocab);
     w.head.Multiply(x, d, m, logits, vocab, /*accumulate=*/false, executor_);
     executor_.ParallelFor(m, 1, [&](std::int64_t b, std::int64_t e) {

@@ -1,10 +1,10 @@
 #include "common/model/model.h"
 
+#include <xxhash.h>
+
 #include <algorithm>
 #include <cmath>
 #include <utility>
-
-#include <xxhash.h>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -43,10 +43,9 @@ absl::Status CheckShapes(const ModelSource& source) {
   for (const auto& [name, shape] : ExpectedTensors(source.config())) {
     BATON_ASSIGN_OR_RETURN(SourceTensor tensor, source.GetTensor(name));
     if (tensor.view->shape != shape) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(*tensor.file, ": tensor ", name, " has shape ",
-                       ShapeString(tensor.view->shape), ", the config asks for ",
-                       ShapeString(shape)));
+      return absl::InvalidArgumentError(absl::StrCat(*tensor.file, ": tensor ", name, " has shape ",
+                                                     ShapeString(tensor.view->shape),
+                                                     ", the config asks for ", ShapeString(shape)));
     }
   }
   return absl::OkStatus();
@@ -64,8 +63,8 @@ class Loader {
   }
 
   // The matrices `names` [rows_i, cols], one below the other.
-  absl::StatusOr<PackedMatrix> Matrix(const std::vector<std::pair<std::string, std::int64_t>>& names,
-                                      std::int64_t cols) {
+  absl::StatusOr<PackedMatrix> Matrix(
+      const std::vector<std::pair<std::string, std::int64_t>>& names, std::int64_t cols) {
     std::int64_t rows = 0;
     for (const auto& [name, r] : names) rows += r;
     scratch_.resize(std::max<std::size_t>(scratch_.size(), rows * cols));
@@ -78,8 +77,8 @@ class Loader {
       BATON_RETURN_IF_ERROR(error.Get());
       dst += r * cols;
     }
-    PackedMatrix packed = PackedMatrix::Pack(scratch_.data(), rows, cols, options_.weight_dtype,
-                                             *options_.executor);
+    PackedMatrix packed =
+        PackedMatrix::Pack(scratch_.data(), rows, cols, options_.weight_dtype, *options_.executor);
     bytes_ += packed.bytes();
     Done(Bytes(rows * cols, 2));
     return packed;
@@ -103,8 +102,8 @@ class Loader {
   }
   // Vectors (norms, biases) stay fp32.
   std::int64_t Bytes(std::int64_t elements, std::size_t dims) const {
-    return elements * static_cast<std::int64_t>(
-                          DTypeSize(dims == 1 ? DType::kF32 : options_.weight_dtype));
+    return elements *
+           static_cast<std::int64_t>(DTypeSize(dims == 1 ? DType::kF32 : options_.weight_dtype));
   }
   void Done(std::int64_t bytes) {
     done_ += bytes;
@@ -147,16 +146,15 @@ absl::StatusOr<LayerWeights> LoadLayer(Loader& loader, const Model::Weights& w, 
     BATON_ASSIGN_OR_RETURN(l.q_norm, loader.Vector(attention + "q_norm.weight", c.head_dim));
     BATON_ASSIGN_OR_RETURN(l.k_norm, loader.Vector(attention + "k_norm.weight", c.head_dim));
   }
-  BATON_ASSIGN_OR_RETURN(
-      l.o, loader.Matrix({{attention + "o_proj.weight", c.hidden}}, w.q_dim()));
+  BATON_ASSIGN_OR_RETURN(l.o, loader.Matrix({{attention + "o_proj.weight", c.hidden}}, w.q_dim()));
   if (c.attention_bias) {
     BATON_ASSIGN_OR_RETURN(l.o_bias, loader.Vector(attention + "o_proj.bias", c.hidden));
   }
   BATON_ASSIGN_OR_RETURN(l.post_attention_norm,
                          loader.Vector(prefix + "post_attention_layernorm.weight", c.hidden));
-  BATON_ASSIGN_OR_RETURN(l.gate_up, loader.Matrix({{mlp + "gate_proj.weight", c.ffn},
-                                                   {mlp + "up_proj.weight", c.ffn}},
-                                                  c.hidden));
+  BATON_ASSIGN_OR_RETURN(
+      l.gate_up, loader.Matrix({{mlp + "gate_proj.weight", c.ffn}, {mlp + "up_proj.weight", c.ffn}},
+                               c.hidden));
   BATON_ASSIGN_OR_RETURN(l.down, loader.Matrix({{mlp + "down_proj.weight", c.hidden}}, c.ffn));
   return l;
 }
@@ -177,8 +175,8 @@ absl::StatusOr<std::shared_ptr<const Model>> Model::Load(const ModelSource& sour
   const ModelConfig& c = source.config();
   BATON_RETURN_IF_ERROR(CheckRunnable(c));
   if (c.head_dim % 8 != 0 || c.head_dim > 256) {
-    return absl::UnimplementedError(absl::StrCat(
-        source.path(), ": head_dim ", c.head_dim, "; it must be a multiple of 8, at most 256"));
+    return absl::UnimplementedError(absl::StrCat(source.path(), ": head_dim ", c.head_dim,
+                                                 "; it must be a multiple of 8, at most 256"));
   }
   BATON_RETURN_IF_ERROR(CheckShapes(source));
 

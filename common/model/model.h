@@ -92,7 +92,7 @@ struct SequenceSlice {
 };
 
 struct ForwardBatch {
-  std::span<const std::int32_t> positions;      // [n]
+  std::span<const std::int32_t> positions;  // [n]
   std::span<const SequenceSlice> sequences;
 };
 
@@ -128,7 +128,8 @@ class ForwardPass {
   float* Embed(std::span<const std::int32_t> tokens);
   // Runs layers [begin, end) in place on hidden [n, hidden].
   void RunLayers(int begin, int end, float* hidden, const ForwardBatch& batch, CaptureHook* hook);
-  // Final norm and head for the named rows of hidden: [rows.size(), vocab], valid until the next call.
+  // Final norm and head for the named rows of hidden: [rows.size(), vocab], valid until the next
+  // call.
   const float* Logits(const float* hidden, std::span<const std::int32_t> rows);
   // -log p(targets[i]) from hidden row i, computed in chunks of rows, never a full logits matrix.
   std::vector<float> Surprisal(const float* hidden, std::span<const std::int32_t> targets);

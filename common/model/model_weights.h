@@ -35,8 +35,8 @@ struct Model::Weights {
   AttentionShape attention;
   float rms_eps = 0;
   std::vector<float> inv_freq;  // [head_dim / 2]
-  PackedMatrix embedding;  // [vocab, hidden]
-  PackedMatrix head;       // [vocab, hidden]; shares the embedding's panels when tied
+  PackedMatrix embedding;       // [vocab, hidden]
+  PackedMatrix head;            // [vocab, hidden]; shares the embedding's panels when tied
   std::vector<float> final_norm;
   std::vector<LayerWeights> layers;
 

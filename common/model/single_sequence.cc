@@ -12,14 +12,14 @@ SingleSequence::SingleSequence(std::shared_ptr<PagePool> pool, int layers, int k
 absl::StatusOr<std::unique_ptr<SingleSequence>> SingleSequence::Create(const ModelConfig& config,
                                                                        DType kv_dtype,
                                                                        std::int32_t max_rows) {
-  const std::int64_t pages = config.layers * config.kv_heads *
-                             ((max_rows + kPageRows - 1) / kPageRows);
+  const std::int64_t pages =
+      config.layers * config.kv_heads * ((max_rows + kPageRows - 1) / kPageRows);
   BATON_ASSIGN_OR_RETURN(
-      auto pool, PagePool::Create(KvPageLayout{static_cast<int>(config.head_dim), kv_dtype}, pages));
+      auto pool,
+      PagePool::Create(KvPageLayout{static_cast<int>(config.head_dim), kv_dtype}, pages));
   BATON_ASSIGN_OR_RETURN(Reservation reservation, pool->Reserve("single_sequence", pages));
-  std::unique_ptr<SingleSequence> sequence(
-      new SingleSequence(std::move(pool), static_cast<int>(config.layers),
-                         static_cast<int>(config.kv_heads)));
+  std::unique_ptr<SingleSequence> sequence(new SingleSequence(
+      std::move(pool), static_cast<int>(config.layers), static_cast<int>(config.kv_heads)));
   sequence->table_.EnsureCapacity(max_rows, reservation);
   return sequence;
 }

@@ -87,8 +87,8 @@ void BpeModel::MergeWord(std::string_view word, std::vector<int32_t>* ids) const
   const auto consider = [&](int32_t left) {
     const int32_t right = left < 0 ? -1 : symbols[static_cast<size_t>(left)].next;
     if (right < 0) return;
-    const auto it = merges_.find(PairKey(symbols[static_cast<size_t>(left)].id,
-                                         symbols[static_cast<size_t>(right)].id));
+    const auto it = merges_.find(
+        PairKey(symbols[static_cast<size_t>(left)].id, symbols[static_cast<size_t>(right)].id));
     if (it != merges_.end()) queue.push({it->second.rank, left, it->second.result});
   };
   for (int32_t i = 0; i < static_cast<int32_t>(symbols.size()); ++i) consider(i);

@@ -3,8 +3,8 @@
 #include <array>
 #include <utility>
 
-#include "common/base/strings.h"
 #include "common/base/status_macros.h"
+#include "common/base/strings.h"
 #include "common/tokenizer/tokenizer_spec.h"
 #include "common/tokenizer/utf8.h"
 
@@ -33,11 +33,13 @@ struct KnownTemplate {
 
 // The texts and their renderings by Jinja: tests/data/chat_template.
 constexpr std::array<KnownTemplate, 5> kKnown = {{
-    {"f0a6a8278439fdb056191e205a440263", Kind::kChatMl},   // llama.cpp's and Hugging Face's default ChatML
-    {"a344e8c84fb0282dda206a9e46a4ac01", Kind::kChatMl},   // with an explicit add_generation_prompt default
-    {"98f63cc3d421d28f99ab995e9629dacd", Kind::kSmolLm2},   // SmolLM2-Instruct
-    {"09facc0e4aa943189799ad6e2dea0594", Kind::kLlama3},     // Llama-3-Instruct
-    {"573e1bcc8c56f178c3d57e38f5ff0756", Kind::kLlama31},   // Llama-3.2-Instruct
+    {"f0a6a8278439fdb056191e205a440263",
+     Kind::kChatMl},  // llama.cpp's and Hugging Face's default ChatML
+    {"a344e8c84fb0282dda206a9e46a4ac01",
+     Kind::kChatMl},  // with an explicit add_generation_prompt default
+    {"98f63cc3d421d28f99ab995e9629dacd", Kind::kSmolLm2},  // SmolLM2-Instruct
+    {"09facc0e4aa943189799ad6e2dea0594", Kind::kLlama3},   // Llama-3-Instruct
+    {"573e1bcc8c56f178c3d57e38f5ff0756", Kind::kLlama31},  // Llama-3.2-Instruct
 }};
 
 constexpr std::string_view kSmolLm2System =
@@ -80,9 +82,8 @@ absl::Status CheckMessages(absl::Span<const ChatMessage> messages) {
   for (size_t i = 0; i < messages.size(); ++i) {
     const std::string& role = messages[i].role;
     if (role != "system" && role != "user" && role != "assistant") {
-      return absl::InvalidArgumentError(
-          Cat("messages[", i, "].role: '", role.substr(0, 64),
-                       "' is not one of system, user, assistant"));
+      return absl::InvalidArgumentError(Cat("messages[", i, "].role: '", role.substr(0, 64),
+                                            "' is not one of system, user, assistant"));
     }
     if (const auto bad = FirstInvalidUtf8(messages[i].content)) {
       return absl::InvalidArgumentError(
@@ -138,18 +139,18 @@ absl::StatusOr<ChatTemplate> ChatTemplate::Recognise(std::string_view text) {
   for (const KnownTemplate& known : kKnown) {
     if (known.digest == digest) return ChatTemplate(known.kind);
   }
-  return absl::InvalidArgumentError(Cat(
-      "the model's chat template (XXH3 ", digest,
-      ") is not a known one; if its format is one of these, set `chat_template: "
-      "chatml|smollm2|llama3|llama3.1` in the model's config"));
+  return absl::InvalidArgumentError(
+      Cat("the model's chat template (XXH3 ", digest,
+          ") is not a known one; if its format is one of these, set `chat_template: "
+          "chatml|smollm2|llama3|llama3.1` in the model's config"));
 }
 
 absl::StatusOr<ChatTemplate> ChatTemplate::ByName(std::string_view name) {
   for (const KindInfo& info : kKinds) {
     if (info.name == name) return ChatTemplate(info.kind);
   }
-  return absl::InvalidArgumentError(Cat(
-      "chat_template: '", name, "' is not one of chatml, smollm2, llama3, llama3.1"));
+  return absl::InvalidArgumentError(
+      Cat("chat_template: '", name, "' is not one of chatml, smollm2, llama3, llama3.1"));
 }
 
 absl::StatusOr<std::vector<ChatSegment>> ChatTemplate::Render(
@@ -186,13 +187,13 @@ absl::StatusOr<std::vector<int32_t>> EncodeChat(const Tokenizer& tokenizer,
   BATON_ASSIGN_OR_RETURN(std::vector<int32_t> ids, tokenizer.EncodePieces(pieces));
   // The Llama kinds write BOS themselves; the others leave it to the tokenizer's rule. Their
   // opening <|im_start|> may be the BOS id without being a BOS.
-  const bool template_has_bos = chat.kind() == ChatTemplate::Kind::kLlama3 ||
-                                chat.kind() == ChatTemplate::Kind::kLlama31;
+  const bool template_has_bos =
+      chat.kind() == ChatTemplate::Kind::kLlama3 || chat.kind() == ChatTemplate::Kind::kLlama31;
   if (template_has_bos) {
     if (ids.empty() || !tokenizer.IsSpecial(ids[0])) {
       return absl::InvalidArgumentError(
           Cat("chat_template: '", chat.name(),
-                       "' needs the token <|begin_of_text|>, which the vocabulary lacks"));
+              "' needs the token <|begin_of_text|>, which the vocabulary lacks"));
     }
   } else if (tokenizer.adds_bos()) {
     ids.insert(ids.begin(), *tokenizer.bos_id());
@@ -200,9 +201,9 @@ absl::StatusOr<std::vector<int32_t>> EncodeChat(const Tokenizer& tokenizer,
   // A template written for another vocabulary would turn its markers into ordinary text.
   const auto end = tokenizer.TokenToId(chat.end_of_turn());
   if (!end.has_value() || !tokenizer.IsSpecial(*end)) {
-    return absl::InvalidArgumentError(
-        Cat("chat_template: '", chat.name(), "' needs the special token ",
-                     chat.end_of_turn(), ", which the vocabulary lacks"));
+    return absl::InvalidArgumentError(Cat("chat_template: '", chat.name(),
+                                          "' needs the special token ", chat.end_of_turn(),
+                                          ", which the vocabulary lacks"));
   }
   return ids;
 }

@@ -85,8 +85,7 @@ absl::StatusOr<PreTokenizer> PreTokenizer::Create(const std::vector<std::string>
                             PCRE2_UTF | PCRE2_UCP | PCRE2_NEVER_BACKSLASH_C, &error, &offset,
                             nullptr));
     if (code == nullptr) {
-      return absl::InvalidArgumentError(
-          Cat("split pattern '", pattern, "': ", PcreMessage(error)));
+      return absl::InvalidArgumentError(Cat("split pattern '", pattern, "': ", PcreMessage(error)));
     }
     // Without JIT support the interpreter does the same, more slowly and on the heap.
     pcre2_jit_compile(code.get(), PCRE2_JIT_COMPLETE);
@@ -95,8 +94,8 @@ absl::StatusOr<PreTokenizer> PreTokenizer::Create(const std::vector<std::string>
   return result;
 }
 
-absl::Status PreTokenizer::Split(
-    std::string_view text, const std::function<absl::Status(std::string_view)>& word) const {
+absl::Status PreTokenizer::Split(std::string_view text,
+                                 const std::function<absl::Status(std::string_view)>& word) const {
   return SplitFrom(0, text, word);
 }
 

@@ -1,8 +1,8 @@
 // GGUF vocabulary -> TokenizerSpec.
 #include <utility>
 
-#include "common/base/strings.h"
 #include "common/base/status_macros.h"
+#include "common/base/strings.h"
 #include "common/tokenizer/tokenizer_spec.h"
 #include "common/tokenizer/utf8.h"
 
@@ -43,9 +43,9 @@ absl::Status ApplyPre(const std::string& pre, TokenizerSpec* spec) {
     spec->split_patterns = {R"([\p{P}\$\+<=>\^~\|]+)", std::string(kGpt2Pattern), R"(\p{N}+)",
                             "[0-9][0-9][0-9]"};
   } else {
-    return absl::UnimplementedError(Cat(
-        "tokenizer.ggml.pre: '", pre,
-        "' is not supported (smollm, gpt-2, llama-bpe, qwen2 and default are)"));
+    return absl::UnimplementedError(
+        Cat("tokenizer.ggml.pre: '", pre,
+            "' is not supported (smollm, gpt-2, llama-bpe, qwen2 and default are)"));
   }
   return absl::OkStatus();
 }
@@ -56,8 +56,7 @@ absl::Status ReadTokens(const GgufVocab& vocab, TokenizerSpec* spec) {
     return Malformed("tokens", Cat(n, " tokens, must be 1 to ", kMaxVocab));
   }
   if (!vocab.token_types.empty() && vocab.token_types.size() != n) {
-    return Malformed("token_type", Cat(vocab.token_types.size(), " entries for ", n,
-                                                " tokens"));
+    return Malformed("token_type", Cat(vocab.token_types.size(), " entries for ", n, " tokens"));
   }
   if (vocab.scores != 0 && vocab.scores != static_cast<int64_t>(n)) {
     return Malformed("scores", Cat(vocab.scores, " entries for ", n, " tokens"));
@@ -70,8 +69,7 @@ absl::Status ReadTokens(const GgufVocab& vocab, TokenizerSpec* spec) {
     }
     const int64_t type = vocab.token_types.empty() ? kTypeNormal : vocab.token_types[id];
     if (type < kTypeNormal || type > kTypeByte) {
-      return Malformed("token_type", Cat("token ", id, " has type ", type,
-                                                  ", must be 1 to 6"));
+      return Malformed("token_type", Cat("token ", id, " has type ", type, ", must be 1 to 6"));
     }
     spec->tokens.emplace_back(type == kTypeUnused ? std::string_view() : text);
     const bool special = type == kTypeControl || type == kTypeUnknown;
@@ -111,8 +109,8 @@ absl::Status ReadId(const char* key, const std::optional<int64_t>& value, size_t
 
 absl::StatusOr<TokenizerSpec> SpecFromGguf(const GgufVocab& vocab) {
   if (vocab.model != "gpt2") {
-    return absl::UnimplementedError(Cat("tokenizer.ggml.model: '", vocab.model,
-                                                 "' is not supported (gpt2 is)"));
+    return absl::UnimplementedError(
+        Cat("tokenizer.ggml.model: '", vocab.model, "' is not supported (gpt2 is)"));
   }
   TokenizerSpec spec;
   BATON_RETURN_IF_ERROR(ApplyPre(vocab.pre, &spec));

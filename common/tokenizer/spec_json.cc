@@ -3,8 +3,8 @@
 #include <set>
 #include <utility>
 
-#include "common/base/strings.h"
 #include "common/base/status_macros.h"
+#include "common/base/strings.h"
 #include "common/tokenizer/tokenizer_spec.h"
 #include "common/tokenizer/utf8.h"
 #include "nlohmann/json.hpp"
@@ -73,8 +73,7 @@ absl::Status ReadSplit(const Json& part, TokenizerSpec* spec) {
   BATON_ASSIGN_OR_RETURN(const bool invert, BoolOr(part, "invert", false));
   const std::string name = behavior.is_string() ? behavior.get<std::string>() : "";
   if (name != "Isolated" || invert) {
-    return Unsupported(
-        Cat("Split behavior '", name, "'", invert ? " with invert" : ""));
+    return Unsupported(Cat("Split behavior '", name, "'", invert ? " with invert" : ""));
   }
   spec->split_patterns.push_back(pattern.get<std::string>());
   return absl::OkStatus();
@@ -122,8 +121,7 @@ absl::Status ReadVocabulary(const Json& vocab, TokenizerSpec* spec) {
     const auto index = static_cast<size_t>(id);
     if (index >= spec->tokens.size()) spec->tokens.resize(index + 1);
     if (!spec->tokens[index].empty()) {
-      return Malformed(Cat("id ", id, " belongs to '", spec->tokens[index], "' and '",
-                                    token, "'"));
+      return Malformed(Cat("id ", id, " belongs to '", spec->tokens[index], "' and '", token, "'"));
     }
     spec->tokens[index] = token;
   }
@@ -153,8 +151,8 @@ absl::Status ReadModel(const Json& model, TokenizerSpec* spec) {
   if (!model.is_object()) return Malformed("model must be an object");
   const std::string type = TypeOf(model);
   if (!type.empty() && type != "BPE") return Unsupported(Cat("model type '", type, "'"));
-  for (const char* key : {"dropout", "unk_token", "continuing_subword_prefix",
-                          "end_of_word_suffix"}) {
+  for (const char* key :
+       {"dropout", "unk_token", "continuing_subword_prefix", "end_of_word_suffix"}) {
     const Json& value = At(model, key);
     const bool unset = value.is_null() || (value.is_string() && value.get<std::string>().empty()) ||
                        (value.is_number() && value == 0);
@@ -212,8 +210,8 @@ absl::Status ReadTemplate(const Json& part, TokenizerSpec* spec) {
     if (!id.is_string()) return Malformed("post_processor.single holds an unknown item");
     const std::string text = id.get<std::string>();
     if (text_seen || spec->add_bos) {
-      return Unsupported(Cat("post-processor token '", text,
-                                      "' that is not the only one in front of the text"));
+      return Unsupported(
+          Cat("post-processor token '", text, "' that is not the only one in front of the text"));
     }
     spec->bos_id = FindToken(*spec, text);
     if (!spec->bos_id.has_value()) {
@@ -252,8 +250,7 @@ absl::Status ReadNamedToken(const Json& config, const char* key, const Tokenizer
   *id = FindToken(spec, text.get<std::string>());
   if (!id->has_value()) {
     return absl::InvalidArgumentError(Cat("tokenizer_config.json: ", key, " '",
-                                                   text.get<std::string>(),
-                                                   "' is not in the vocabulary"));
+                                          text.get<std::string>(), "' is not in the vocabulary"));
   }
   return absl::OkStatus();
 }
@@ -357,11 +354,15 @@ std::string SpecToJson(const TokenizerSpec& spec) {
       {"pre_tokenizer", {{"type", "Sequence"}, {"pretokenizers", splits}}},
       {"post_processor", nullptr},
       {"decoder",
-       {{"type", "ByteLevel"}, {"add_prefix_space", true}, {"trim_offsets", true},
+       {{"type", "ByteLevel"},
+        {"add_prefix_space", true},
+        {"trim_offsets", true},
         {"use_regex", true}}},
       {"added_tokens", added},
       {"model",
-       {{"type", "BPE"}, {"ignore_merges", spec.ignore_merges}, {"vocab", vocab},
+       {{"type", "BPE"},
+        {"ignore_merges", spec.ignore_merges},
+        {"vocab", vocab},
         {"merges", merges}}},
       {"baton", {{"add_bos", spec.add_bos}}},
   };

@@ -81,8 +81,7 @@ absl::StatusOr<StopMatcher> StopMatcher::Create(std::vector<std::string> stops) 
     }
     if (stops[i].size() > kMaxStopBytes) {
       return absl::InvalidArgumentError(Cat("stop[", i, "]: ", stops[i].size(),
-                                                     " bytes given, at most ", kMaxStopBytes,
-                                                     " allowed"));
+                                            " bytes given, at most ", kMaxStopBytes, " allowed"));
     }
     automaton->Add(stops[i], i);
   }

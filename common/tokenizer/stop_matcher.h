@@ -25,8 +25,9 @@ namespace baton {
 class StopMatcher {
  public:
   struct Result {
-    std::string emit;              // text that is certain now
-    std::optional<size_t> matched;  // index of the stop string found; the text before it was emitted
+    std::string emit;  // text that is certain now
+    std::optional<size_t>
+        matched;  // index of the stop string found; the text before it was emitted
   };
 
   // No stop strings: everything is emitted at once. Errors: InvalidArgument naming "stop[i]" for an
@@ -51,8 +52,8 @@ class StopMatcher {
   void Step(uint8_t byte);
 
   std::shared_ptr<const Automaton> automaton_;  // null without stop strings
-  std::string held_;        // text not yet emitted
-  uint32_t state_ = 0;      // its length in the automaton says how much of held_ could match
+  std::string held_;                            // text not yet emitted
+  uint32_t state_ = 0;  // its length in the automaton says how much of held_ could match
   bool done_ = false;
   // Best complete match so far, waiting until none that begins earlier is possible.
   std::optional<size_t> found_;

@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
-#include "common/base/strings.h"
 #include "common/base/status_macros.h"
+#include "common/base/strings.h"
 #include "common/tokenizer/bpe.h"
 #include "common/tokenizer/byte_level.h"
 #include "common/tokenizer/pre_tokenizer.h"
@@ -160,9 +160,9 @@ absl::StatusOr<absl::flat_hash_map<std::string, int32_t>> IndexTokens(TokenizerS
     std::string& text = spec->tokens[index];
     const bool twice = i > 0 && spec->added[i - 1].id == token.id;
     if (twice || (!text.empty() && text != token.content)) {
-      return absl::InvalidArgumentError(
-          Cat("added token '", token.content, "' has the id ", token.id, " of '",
-                       twice ? spec->added[i - 1].content : text, "'"));
+      return absl::InvalidArgumentError(Cat("added token '", token.content, "' has the id ",
+                                            token.id, " of '",
+                                            twice ? spec->added[i - 1].content : text, "'"));
     }
     text = token.content;
   }
@@ -172,8 +172,8 @@ absl::StatusOr<absl::flat_hash_map<std::string, int32_t>> IndexTokens(TokenizerS
     if (spec->tokens[id].empty()) continue;
     const auto [it, added] = ids.try_emplace(spec->tokens[id], static_cast<int32_t>(id));
     if (!added) {
-      return absl::InvalidArgumentError(Cat("token '", spec->tokens[id], "' has the ids ",
-                                                     it->second, " and ", id));
+      return absl::InvalidArgumentError(
+          Cat("token '", spec->tokens[id], "' has the ids ", it->second, " and ", id));
     }
   }
   return ids;
@@ -237,9 +237,9 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> Tokenizer::FromSpec(TokenizerSpec spe
     byte_tokens[static_cast<size_t>(b)] = it == ids.end() ? -1 : it->second;
   }
   BATON_ASSIGN_OR_RETURN(PreTokenizer pre, PreTokenizer::Create(spec.split_patterns));
-  return std::unique_ptr<Tokenizer>(new Tokenizer(std::make_unique<Impl>(
-      std::move(spec), std::move(pre), std::move(bytes), merges, byte_tokens,
-      std::move(whole_words), std::move(ids))));
+  return std::unique_ptr<Tokenizer>(new Tokenizer(
+      std::make_unique<Impl>(std::move(spec), std::move(pre), std::move(bytes), merges, byte_tokens,
+                             std::move(whole_words), std::move(ids))));
 }
 
 absl::StatusOr<std::unique_ptr<Tokenizer>> Tokenizer::FromJson(
@@ -303,7 +303,7 @@ absl::StatusOr<std::string> Tokenizer::Decode(absl::Span<const int32_t> ids,
   for (size_t i = 0; i < ids.size(); ++i) {
     if (ids[i] < 0 || ids[i] >= vocab_size()) {
       return absl::OutOfRangeError(Cat("token id ", ids[i], " at index ", i,
-                                                " is outside the vocabulary of ", vocab_size()));
+                                       " is outside the vocabulary of ", vocab_size()));
     }
     if (options.skip_special && IsSpecial(ids[i])) continue;
     repairer.Push(TokenBytes(ids[i]), &text);
@@ -339,8 +339,7 @@ const std::string& Tokenizer::content_digest() const { return impl_->content_dig
 namespace {
 
 std::string Hex(XXH128_hash_t hash) {
-  return Cat(absl::Hex(hash.high64, absl::kZeroPad16),
-                      absl::Hex(hash.low64, absl::kZeroPad16));
+  return Cat(absl::Hex(hash.high64, absl::kZeroPad16), absl::Hex(hash.low64, absl::kZeroPad16));
 }
 
 // Length-prefixed, so that no two different specs give the same bytes.

@@ -9,8 +9,8 @@
 
 namespace baton {
 
-// Offset of the first byte that is not part of valid UTF-8 (no surrogates, nothing overlong, at most
-// U+10FFFF); nullopt when all of it is valid.
+// Offset of the first byte that is not part of valid UTF-8 (no surrogates, nothing overlong, at
+// most U+10FFFF); nullopt when all of it is valid.
 std::optional<size_t> FirstInvalidUtf8(std::string_view text);
 
 // Length of the character that starts at text[0]; `text` is non-empty valid UTF-8.
@@ -37,7 +37,7 @@ class Utf8Repairer {
 
   char held_[4] = {};
   int held_size_ = 0;
-  int needed_ = 0;          // bytes still missing of the character in held_
+  int needed_ = 0;           // bytes still missing of the character in held_
   uint8_t next_min_ = 0x80;  // allowed range of the next continuation byte
   uint8_t next_max_ = 0xBF;
 };

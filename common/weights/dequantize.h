@@ -18,7 +18,8 @@ struct BlockQ8_0 {
 };
 static_assert(sizeof(BlockQ8_0) == 34);
 
-// x[i] = d * (q[i] - 8); q[i] is the low nibble of qs[i] for i < 16, the high one of qs[i-16] after.
+// x[i] = d * (q[i] - 8); q[i] is the low nibble of qs[i] for i < 16, the high one of qs[i-16]
+// after.
 struct BlockQ4_0 {
   uint16_t d;  // fp16
   uint8_t qs[kQuantBlock / 2];

@@ -62,17 +62,38 @@ struct GgmlType {
 };
 
 constexpr GgmlType kGgmlTypes[] = {
-    {0, "F32", StoredDType::kF32},      {1, "F16", StoredDType::kF16},      {2, "Q4_0", StoredDType::kQ4_0},
-    {3, "Q4_1", StoredDType::kQ4_1},    {6, "Q5_0", StoredDType::kQ5_0},    {7, "Q5_1", StoredDType::kQ5_1},
-    {8, "Q8_0", StoredDType::kQ8_0},    {9, "Q8_1", {}},              {10, "Q2_K", {}},
-    {11, "Q3_K", {}},             {12, "Q4_K", StoredDType::kQ4_K},   {13, "Q5_K", StoredDType::kQ5_K},
-    {14, "Q6_K", StoredDType::kQ6_K},   {15, "Q8_K", {}},             {16, "IQ2_XXS", {}},
-    {17, "IQ2_XS", {}},           {18, "IQ3_XXS", {}},          {19, "IQ1_S", {}},
-    {20, "IQ4_NL", {}},           {21, "IQ3_S", {}},            {22, "IQ2_S", {}},
-    {23, "IQ4_XS", {}},           {24, "I8", StoredDType::kI8},       {25, "I16", StoredDType::kI16},
-    {26, "I32", StoredDType::kI32},     {27, "I64", StoredDType::kI64},     {28, "F64", StoredDType::kF64},
-    {29, "IQ1_M", {}},            {30, "BF16", StoredDType::kBF16},   {34, "TQ1_0", {}},
-    {35, "TQ2_0", {}},            {39, "MXFP4", {}},
+    {0, "F32", StoredDType::kF32},
+    {1, "F16", StoredDType::kF16},
+    {2, "Q4_0", StoredDType::kQ4_0},
+    {3, "Q4_1", StoredDType::kQ4_1},
+    {6, "Q5_0", StoredDType::kQ5_0},
+    {7, "Q5_1", StoredDType::kQ5_1},
+    {8, "Q8_0", StoredDType::kQ8_0},
+    {9, "Q8_1", {}},
+    {10, "Q2_K", {}},
+    {11, "Q3_K", {}},
+    {12, "Q4_K", StoredDType::kQ4_K},
+    {13, "Q5_K", StoredDType::kQ5_K},
+    {14, "Q6_K", StoredDType::kQ6_K},
+    {15, "Q8_K", {}},
+    {16, "IQ2_XXS", {}},
+    {17, "IQ2_XS", {}},
+    {18, "IQ3_XXS", {}},
+    {19, "IQ1_S", {}},
+    {20, "IQ4_NL", {}},
+    {21, "IQ3_S", {}},
+    {22, "IQ2_S", {}},
+    {23, "IQ4_XS", {}},
+    {24, "I8", StoredDType::kI8},
+    {25, "I16", StoredDType::kI16},
+    {26, "I32", StoredDType::kI32},
+    {27, "I64", StoredDType::kI64},
+    {28, "F64", StoredDType::kF64},
+    {29, "IQ1_M", {}},
+    {30, "BF16", StoredDType::kBF16},
+    {34, "TQ1_0", {}},
+    {35, "TQ2_0", {}},
+    {39, "MXFP4", {}},
 };
 
 std::optional<int64_t> IntegerAt(GgufType type, const std::byte* data) {
@@ -129,8 +150,8 @@ class GgufParser {
 
   absl::StatusOr<const std::byte*> Take(uint64_t bytes, std::string_view what) {
     if (bytes > Left()) {
-      return absl::InvalidArgumentError(Cat(what, " at byte ", at_, " needs ", bytes,
-                                            " bytes, the file has ", Left(), " more"));
+      return absl::InvalidArgumentError(
+          Cat(what, " at byte ", at_, " needs ", bytes, " bytes, the file has ", Left(), " more"));
     }
     const std::byte* data = begin_ + at_;
     at_ += bytes;
@@ -161,9 +182,9 @@ class GgufParser {
     BATON_ASSIGN_OR_RETURN(file_->version_, Read<uint32_t>("version"));
     if (file_->version_ != 2 && file_->version_ != 3) {
       const bool swapped = (file_->version_ & 0xFFFF) == 0 && file_->version_ != 0;
-      return absl::UnimplementedError(swapped ? "big-endian GGUF is not supported"
-                                              : Cat("GGUF version ", file_->version_,
-                                                    " is not supported (2 and 3 are)"));
+      return absl::UnimplementedError(
+          swapped ? "big-endian GGUF is not supported"
+                  : Cat("GGUF version ", file_->version_, " is not supported (2 and 3 are)"));
     }
     BATON_ASSIGN_OR_RETURN(*tensors, Read<uint64_t>("tensor count"));
     BATON_ASSIGN_OR_RETURN(*entries, Read<uint64_t>("metadata count"));
@@ -257,8 +278,8 @@ class GgufParser {
     }
     alignment_ = Load<uint32_t>(it->second.data);
     if (!std::has_single_bit(alignment_) || alignment_ > kMaxAlignment) {
-      return absl::InvalidArgumentError(Cat("'general.alignment': ", alignment_,
-                                            " is not a power of two up to ", kMaxAlignment));
+      return absl::InvalidArgumentError(
+          Cat("'general.alignment': ", alignment_, " is not a power of two up to ", kMaxAlignment));
     }
     return absl::OkStatus();
   }
@@ -269,8 +290,7 @@ class GgufParser {
       return absl::InvalidArgumentError(Cat("tensor name before byte ", at_, " is not UTF-8"));
     }
     if (absl::Status status = ReadTensorBody(name, offsets); !status.ok()) {
-      return absl::Status(status.code(),
-                          Cat("tensor '", name, "': ", StdView(status.message())));
+      return absl::Status(status.code(), Cat("tensor '", name, "': ", StdView(status.message())));
     }
     return absl::OkStatus();
   }
@@ -280,8 +300,7 @@ class GgufParser {
     view.name = std::string(name);
     BATON_ASSIGN_OR_RETURN(const uint32_t dims, Read<uint32_t>("dimensions"));
     if (dims < 1 || dims > kMaxDims) {
-      return absl::InvalidArgumentError(
-          Cat(dims, " dimensions, must be 1 to ", kMaxDims));
+      return absl::InvalidArgumentError(Cat(dims, " dimensions, must be 1 to ", kMaxDims));
     }
     view.shape.resize(dims);
     for (uint32_t i = 0; i < dims; ++i) {
@@ -320,9 +339,9 @@ class GgufParser {
       order[i] = i;
       TensorView& view = file_->tensors_[i];
       if (offsets[i] > data_size || view.nbytes > data_size - offsets[i]) {
-        return absl::InvalidArgumentError(
-            Cat("tensor '", view.name, "': ", view.nbytes, " bytes at offset ", offsets[i],
-                " lie beyond the ", data_size, " bytes of data"));
+        return absl::InvalidArgumentError(Cat("tensor '", view.name, "': ", view.nbytes,
+                                              " bytes at offset ", offsets[i], " lie beyond the ",
+                                              data_size, " bytes of data"));
       }
       view.data = begin_ + start + offsets[i];
     }
@@ -331,8 +350,8 @@ class GgufParser {
     for (size_t i = 1; i < order.size(); ++i) {
       const TensorView& before = file_->tensors_[order[i - 1]];
       if (offsets[order[i - 1]] + before.nbytes > offsets[order[i]]) {
-        return absl::InvalidArgumentError(Cat("tensors '", before.name, "' and '",
-                                              file_->tensors_[order[i]].name, "' overlap"));
+        return absl::InvalidArgumentError(
+            Cat("tensors '", before.name, "' and '", file_->tensors_[order[i]].name, "' overlap"));
       }
     }
     for (size_t i = 0; i < file_->tensors_.size(); ++i) {
@@ -414,8 +433,7 @@ absl::StatusOr<const GgufFile::Value*> GgufFile::GetArray(std::string_view key,
   return value;
 }
 
-absl::StatusOr<std::vector<std::string_view>> GgufFile::GetStringArray(
-    std::string_view key) const {
+absl::StatusOr<std::vector<std::string_view>> GgufFile::GetStringArray(std::string_view key) const {
   BATON_ASSIGN_OR_RETURN(const Value* value, GetArray(key, "an array of strings"));
   if (value->element != GgufType::kString) return WrongType(path(), key, "an array of strings");
   std::vector<std::string_view> strings;

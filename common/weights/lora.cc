@@ -67,10 +67,9 @@ bool IsUnset(const Json& value) {
 }
 
 absl::Status RefuseUnsupported(const Json& root) {
-  for (const char* key :
-       {"modules_to_save", "use_dora", "fan_in_fan_out", "lora_bias", "use_qalora",
-        "layer_replication", "trainable_token_indices", "megatron_config", "target_parameters",
-        "alora_invocation_tokens"}) {
+  for (const char* key : {"modules_to_save", "use_dora", "fan_in_fan_out", "lora_bias",
+                          "use_qalora", "layer_replication", "trainable_token_indices",
+                          "megatron_config", "target_parameters", "alora_invocation_tokens"}) {
     if (!IsUnset(At(root, key))) {
       return absl::UnimplementedError(Cat("'", key, "' is not supported"));
     }
@@ -141,8 +140,8 @@ absl::StatusOr<LoraConfig> ReadConfig(const std::string& text, int64_t max_rank)
   }
   for (const auto& [module, value] : config.rank_pattern) {
     if (value > static_cast<double>(max_rank) || value != std::floor(value)) {
-      return Bad(Cat("'rank_pattern': '", module, "' is ", value, ", at most ", max_rank,
-                     " allowed"));
+      return Bad(
+          Cat("'rank_pattern': '", module, "' is ", value, ", at most ", max_rank, " allowed"));
     }
   }
   if (const Json& targets = At(root, "target_modules"); targets.is_array()) {
@@ -207,15 +206,14 @@ absl::Status ReadSide(const TensorView& view, const TensorPlace& place, const Lo
     return bad(Cat("layer ", place.layer, ", the model has ", adapter->layers.size()));
   }
   const ModuleShape& shape = *place.module;
-  const std::string path =
-      Cat("model.layers.", place.layer, ".", shape.block, ".", shape.name);
+  const std::string path = Cat("model.layers.", place.layer, ".", shape.block, ".", shape.name);
   if (lora.targets.has_value() &&
       std::none_of(lora.targets->begin(), lora.targets->end(),
                    [&](const std::string& target) { return EndsAt(path, target); })) {
     return bad("its module is not one of 'target_modules'");
   }
-  const auto rank = static_cast<int64_t>(
-      PatternOr(lora.rank_pattern, path, static_cast<double>(lora.rank)));
+  const auto rank =
+      static_cast<int64_t>(PatternOr(lora.rank_pattern, path, static_cast<double>(lora.rank)));
   const std::vector<int64_t> expected =
       place.is_a ? std::vector<int64_t>{rank, shape.in} : std::vector<int64_t>{shape.out, rank};
   if (view.shape != expected) {
@@ -257,9 +255,8 @@ absl::Status CheckComplete(const LoraConfig& lora, const LoraAdapter& adapter,
   }
   if (used.empty()) return absl::InvalidArgumentError("the adapter has no tensors");
   for (const std::string& target : lora.targets.value_or(std::set<std::string>())) {
-    const auto known = std::find_if(modules.begin(), modules.end(), [&](const ModuleShape& m) {
-      return EndsAt(target, m.name);
-    });
+    const auto known = std::find_if(modules.begin(), modules.end(),
+                                    [&](const ModuleShape& m) { return EndsAt(target, m.name); });
     if (known == modules.end()) {
       return absl::UnimplementedError(
           Cat("'target_modules': '", target, "' is not a module that can be adapted"));

@@ -15,14 +15,12 @@ namespace {
 
 absl::Status InRange(const char* field, int64_t value, int64_t min, int64_t max) {
   if (value >= min && value <= max) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      Cat(field, " is ", value, ", must be ", min, " to ", max));
+  return absl::InvalidArgumentError(Cat(field, " is ", value, ", must be ", min, " to ", max));
 }
 
 absl::Status InRange(const char* field, double value, double min, double max) {
   if (value >= min && value <= max) return absl::OkStatus();  // false for NaN
-  return absl::InvalidArgumentError(
-      Cat(field, " is ", value, ", must be ", min, " to ", max));
+  return absl::InvalidArgumentError(Cat(field, " is ", value, ", must be ", min, " to ", max));
 }
 
 absl::Status CheckRope(const RopeConfig& rope, int64_t head_dim) {

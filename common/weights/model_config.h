@@ -21,9 +21,9 @@ struct RopeConfig {
 
   double theta = 10000.0;
   Scaling scaling = Scaling::kNone;
-  double factor = 1.0;                 // kLinear, kLlama3
-  double low_freq_factor = 1.0;        // kLlama3
-  double high_freq_factor = 4.0;       // kLlama3
+  double factor = 1.0;                  // kLinear, kLlama3
+  double low_freq_factor = 1.0;         // kLlama3
+  double high_freq_factor = 4.0;        // kLlama3
   int64_t original_max_context = 8192;  // kLlama3, tokens
   // Divisors of the unscaled frequencies, [head_dim / 2], from GGUF's rope_freqs.weight (how GGUF
   // stores llama3 scaling). When set they are the whole scaling.
@@ -45,9 +45,9 @@ struct ModelConfig {
   double rms_eps = 1e-5;
   RopeConfig rope;
   bool tie_embeddings = false;
-  bool attention_bias = false;  // biases on q, k, v and o
-  bool qkv_bias = false;        // biases on q, k and v (also set by attention_bias)
-  bool qk_norm = false;         // RMS norm of each head's q and k
+  bool attention_bias = false;            // biases on q, k, v and o
+  bool qkv_bias = false;                  // biases on q, k and v (also set by attention_bias)
+  bool qk_norm = false;                   // RMS norm of each head's q and k
   std::optional<int64_t> sliding_window;  // tokens; only when it is active
   std::string hidden_act = "silu";
   std::optional<int32_t> bos_id;

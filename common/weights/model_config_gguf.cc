@@ -80,8 +80,8 @@ absl::Status ReadRope(const GgufFile& file, const Keys& keys, ModelConfig* confi
   BATON_ASSIGN_OR_RETURN(const int64_t rotated,
                          keys.IntOr("rope.dimension_count", config->head_dim));
   if (rotated != config->head_dim) {
-    return absl::UnimplementedError(Cat("RoPE over ", rotated, " of ", config->head_dim,
-                                        " dimensions is not supported"));
+    return absl::UnimplementedError(
+        Cat("RoPE over ", rotated, " of ", config->head_dim, " dimensions is not supported"));
   }
   std::string_view type = "none";
   if (keys.Has("rope.scaling.type")) {
@@ -98,9 +98,8 @@ absl::Status ReadRope(const GgufFile& file, const Keys& keys, ModelConfig* confi
   const std::vector<int64_t> expected = {config->head_dim / 2};
   if (factors->dtype != StoredDType::kF32 || factors->shape != expected) {
     return absl::InvalidArgumentError(Cat("tensor 'rope_freqs.weight': expected F32 ",
-                                          ShapeString(expected), ", is ",
-                                          DTypeName(factors->dtype), " ",
-                                          ShapeString(factors->shape)));
+                                          ShapeString(expected), ", is ", DTypeName(factors->dtype),
+                                          " ", ShapeString(factors->shape)));
   }
   config->rope.freq_factors.resize(static_cast<size_t>(expected[0]));
   std::memcpy(config->rope.freq_factors.data(), factors->data, factors->nbytes);

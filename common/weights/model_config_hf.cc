@@ -102,8 +102,7 @@ absl::Status ReadRope(const Json& root, ModelConfig* config) {
   if (interleaved) return Unsupported("'rope_interleaved'");
   if (scaling.is_null()) return absl::OkStatus();
   if (!scaling.is_object()) return Bad("'rope_scaling' must be an object");
-  BATON_ASSIGN_OR_RETURN(config->rope.theta,
-                         NumberOr(scaling, "rope_theta", config->rope.theta));
+  BATON_ASSIGN_OR_RETURN(config->rope.theta, NumberOr(scaling, "rope_theta", config->rope.theta));
   BATON_ASSIGN_OR_RETURN(std::string type, TextOr(scaling, "rope_type", ""));
   if (type.empty()) {
     BATON_ASSIGN_OR_RETURN(type, TextOr(scaling, "type", "default"));
@@ -129,8 +128,8 @@ absl::Status ReadSlidingWindow(const Json& root, ModelConfig* config) {
   const Json& window = At(root, "sliding_window");
   if (window.is_null()) return absl::OkStatus();
   // Qwen ships a window that is switched off; Mistral's is on when it is there; Llama has none.
-  BATON_ASSIGN_OR_RETURN(const bool on, BoolOr(root, "use_sliding_window",
-                                               config->architecture == "mistral"));
+  BATON_ASSIGN_OR_RETURN(const bool on,
+                         BoolOr(root, "use_sliding_window", config->architecture == "mistral"));
   BATON_ASSIGN_OR_RETURN(const int64_t size, Int(root, "sliding_window"));
   if (on) config->sliding_window = size;
   return absl::OkStatus();
@@ -178,8 +177,8 @@ absl::Status ReadShape(const Json& root, ModelConfig* config) {
   BATON_ASSIGN_OR_RETURN(config->head_dim, IntOr(root, "head_dim", 0));
   if (At(root, "head_dim").is_null()) {
     if (config->heads <= 0 || config->hidden % config->heads != 0) {
-      return Bad(Cat("'hidden_size' ", config->hidden, " is not a multiple of the ",
-                     config->heads, " heads and 'head_dim' is absent"));
+      return Bad(Cat("'hidden_size' ", config->hidden, " is not a multiple of the ", config->heads,
+                     " heads and 'head_dim' is absent"));
     }
     config->head_dim = config->hidden / config->heads;
   }

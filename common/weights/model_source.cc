@@ -27,11 +27,11 @@ std::string HuggingFaceName(std::string_view gguf) {
       {"output.weight", "lm_head.weight"},
   };
   constexpr std::pair<std::string_view, std::string_view> kInLayer[] = {
-      {"attn_norm", "input_layernorm"},     {"attn_q", "self_attn.q_proj"},
-      {"attn_k", "self_attn.k_proj"},       {"attn_v", "self_attn.v_proj"},
-      {"attn_output", "self_attn.o_proj"},  {"attn_q_norm", "self_attn.q_norm"},
-      {"attn_k_norm", "self_attn.k_norm"},  {"ffn_norm", "post_attention_layernorm"},
-      {"ffn_gate", "mlp.gate_proj"},        {"ffn_up", "mlp.up_proj"},
+      {"attn_norm", "input_layernorm"},    {"attn_q", "self_attn.q_proj"},
+      {"attn_k", "self_attn.k_proj"},      {"attn_v", "self_attn.v_proj"},
+      {"attn_output", "self_attn.o_proj"}, {"attn_q_norm", "self_attn.q_norm"},
+      {"attn_k_norm", "self_attn.k_norm"}, {"ffn_norm", "post_attention_layernorm"},
+      {"ffn_gate", "mlp.gate_proj"},       {"ffn_up", "mlp.up_proj"},
       {"ffn_down", "mlp.down_proj"},
   };
   for (const auto& [from, to] : kTop) {
@@ -97,9 +97,8 @@ absl::Status ModelSource::OpenGguf() {
     }
     std::string name = HuggingFaceName(view.name);
     if (name.empty()) {
-      return absl::InvalidArgumentError(
-          Cat(path_, ": tensor '", view.name, "' is not one of a ", config_.architecture,
-              " model"));
+      return absl::InvalidArgumentError(Cat(path_, ": tensor '", view.name, "' is not one of a ",
+                                            config_.architecture, " model"));
     }
     tensors_.emplace(std::move(name), tensor);
   }
@@ -182,8 +181,9 @@ absl::Status ModelSource::ReadHuggingFaceTexts() {
     }
   }
   return absl::InvalidArgumentError(
-      Cat(chat_template_origin_, ": 'chat_template' is neither a text nor a list with one named "
-                                 "\"default\""));
+      Cat(chat_template_origin_,
+          ": 'chat_template' is neither a text nor a list with one named "
+          "\"default\""));
 }
 
 absl::Status ModelSource::CheckTensors() {
@@ -204,8 +204,8 @@ absl::Status ModelSource::CheckTensors() {
       wrong.push_back(Cat("tensor '", view.name, "' has shape ", ShapeString(view.shape),
                           ", the config says ", ShapeString(shape)));
     } else if (!IsDequantizable(view.dtype)) {
-      return absl::UnimplementedError(Cat(*it->second.file, ": tensor '", view.name,
-                                          "' has type ", DTypeName(view.dtype),
+      return absl::UnimplementedError(Cat(*it->second.file, ": tensor '", view.name, "' has type ",
+                                          DTypeName(view.dtype),
                                           ", which is not supported (F32, F16, BF16, Q8_0, Q4_0 "
                                           "and Q4_1 are)"));
     }
@@ -267,8 +267,8 @@ absl::Status ModelSource::ReadRowsF32(std::string_view name, int64_t begin, int6
   const bool vector = view.shape.size() < 2;
   for (int64_t i = 0; i < count; ++i) {
     const int64_t stored = vector ? 0 : tensor.StoredRow(begin + i);
-    const absl::Status status = DequantizeRow(view.dtype, view.data + stored * row_bytes,
-                                              dst + i * columns, columns);
+    const absl::Status status =
+        DequantizeRow(view.dtype, view.data + stored * row_bytes, dst + i * columns, columns);
     if (!status.ok()) {
       return absl::Status(status.code(), Cat(*tensor.file, ": tensor '", view.name,
                                              "': ", StdView(status.message())));

@@ -70,8 +70,8 @@ class ModelSource {
   // loading. Errors: OutOfRange, or as ReadTensorF32.
   absl::Status ReadRowsF32(std::string_view name, int64_t begin, int64_t count, float* dst) const;
 
-  // tokenizer.json and tokenizer_config.json of a Hugging Face folder; empty when absent. For a GGUF
-  // file, give gguf() to ReadGgufVocab (common/tokenizer/gguf_vocab.h).
+  // tokenizer.json and tokenizer_config.json of a Hugging Face folder; empty when absent. For a
+  // GGUF file, give gguf() to ReadGgufVocab (common/tokenizer/gguf_vocab.h).
   const std::string& tokenizer_json() const { return tokenizer_json_; }
   const std::string& tokenizer_config_json() const { return tokenizer_config_json_; }
   // Null for a Hugging Face folder.

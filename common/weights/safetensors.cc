@@ -27,8 +27,9 @@ struct HeaderEntry {
 
 std::optional<StoredDType> DTypeByName(std::string_view name) {
   constexpr std::array kAllowed = {
-      StoredDType::kF64, StoredDType::kF32,    StoredDType::kF16,    StoredDType::kBF16, StoredDType::kI64, StoredDType::kI32,
-      StoredDType::kI16, StoredDType::kI8,     StoredDType::kU64,    StoredDType::kU32,  StoredDType::kU16, StoredDType::kU8,
+      StoredDType::kF64,  StoredDType::kF32,    StoredDType::kF16,    StoredDType::kBF16,
+      StoredDType::kI64,  StoredDType::kI32,    StoredDType::kI16,    StoredDType::kI8,
+      StoredDType::kU64,  StoredDType::kU32,    StoredDType::kU16,    StoredDType::kU8,
       StoredDType::kBool, StoredDType::kF8E4M3, StoredDType::kF8E5M2,
   };
   for (StoredDType dtype : kAllowed) {
@@ -225,8 +226,8 @@ absl::StatusOr<std::vector<TensorView>> ReadTensors(const MappedFile& file) {
   std::vector<TensorView> tensors;
   for (auto& [begin, view] : views) {
     if (begin != at) {
-      return absl::InvalidArgumentError(Cat("tensor '", view.name, "' begins at ", begin,
-                                            ", the data before it ends at ", at));
+      return absl::InvalidArgumentError(
+          Cat("tensor '", view.name, "' begins at ", begin, ", the data before it ends at ", at));
     }
     at = begin + view.nbytes;
     tensors.push_back(std::move(view));
@@ -264,8 +265,7 @@ namespace {
 constexpr std::string_view kIndexName = "model.safetensors.index.json";
 
 // Tensor names by shard.
-absl::StatusOr<std::map<std::string, std::vector<std::string>>> ReadIndex(
-    const std::string& path) {
+absl::StatusOr<std::map<std::string, std::vector<std::string>>> ReadIndex(const std::string& path) {
   BATON_ASSIGN_OR_RETURN(const std::string text, ReadTextFile(path, kMaxSafetensorsHeader));
   const auto root = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (!root.is_object() || !root.contains("weight_map") || !root["weight_map"].is_object()) {

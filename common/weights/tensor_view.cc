@@ -16,12 +16,11 @@ struct DTypeInfo {
 };
 
 constexpr std::array<DTypeInfo, 23> kDTypes = {{
-    {"F32", 1, 4},     {"F16", 1, 2},      {"BF16", 1, 2},     {"Q8_0", 32, 34},
-    {"Q4_0", 32, 18},  {"Q4_1", 32, 20},   {"Q5_0", 32, 22},   {"Q5_1", 32, 24},
-    {"Q4_K", 256, 144}, {"Q5_K", 256, 176}, {"Q6_K", 256, 210}, {"F64", 1, 8},
-    {"F8_E4M3", 1, 1}, {"F8_E5M2", 1, 1},  {"I8", 1, 1},       {"I16", 1, 2},
-    {"I32", 1, 4},     {"I64", 1, 8},      {"U8", 1, 1},       {"U16", 1, 2},
-    {"U32", 1, 4},     {"U64", 1, 8},      {"BOOL", 1, 1},
+    {"F32", 1, 4},      {"F16", 1, 2},    {"BF16", 1, 2},    {"Q8_0", 32, 34},   {"Q4_0", 32, 18},
+    {"Q4_1", 32, 20},   {"Q5_0", 32, 22}, {"Q5_1", 32, 24},  {"Q4_K", 256, 144}, {"Q5_K", 256, 176},
+    {"Q6_K", 256, 210}, {"F64", 1, 8},    {"F8_E4M3", 1, 1}, {"F8_E5M2", 1, 1},  {"I8", 1, 1},
+    {"I16", 1, 2},      {"I32", 1, 4},    {"I64", 1, 8},     {"U8", 1, 1},       {"U16", 1, 2},
+    {"U32", 1, 4},      {"U64", 1, 8},    {"BOOL", 1, 1},
 }};
 static_assert(static_cast<size_t>(StoredDType::kBool) + 1 == kDTypes.size());
 
@@ -47,8 +46,8 @@ absl::StatusOr<int64_t> TensorBytes(StoredDType dtype, const std::vector<int64_t
   const DTypeInfo& info = Info(dtype);
   const int64_t row = shape.empty() ? 1 : shape.back();
   if (row % info.elements != 0) {
-    return absl::InvalidArgumentError(Cat("a row of ", row, " elements is not whole ", info.name,
-                                          " blocks of ", info.elements));
+    return absl::InvalidArgumentError(
+        Cat("a row of ", row, " elements is not whole ", info.name, " blocks of ", info.elements));
   }
   int64_t bytes = 0;
   if (__builtin_mul_overflow(elements / info.elements, info.bytes, &bytes)) {

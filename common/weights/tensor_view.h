@@ -50,9 +50,9 @@ inline int64_t DTypeRowBytes(StoredDType dtype, int64_t n) {
 }
 
 struct TensorView {
-  std::string name;            // as the file spells it
+  std::string name;  // as the file spells it
   StoredDType dtype = StoredDType::kF32;
-  std::vector<int64_t> shape;  // outermost dimension first (PyTorch order), also for GGUF
+  std::vector<int64_t> shape;       // outermost dimension first (PyTorch order), also for GGUF
   const std::byte* data = nullptr;  // row-major; in the mapped file, maybe unaligned; null if empty
   size_t nbytes = 0;
 

@@ -27,11 +27,11 @@ constexpr int kHeadsAtOnce = 4;  // query heads that share one reading of a page
 
 // Shared memory of one block, `group` query heads wide.
 struct DecodeShared {
-  float* q;      // [group][head_dim]
-  float* o;      // [warps][group][head_dim]
-  float* max;    // [warps][group]
-  float* sum;    // [warps][group]
-  float* p;      // [warps][group][16]
+  float* q;    // [group][head_dim]
+  float* o;    // [warps][group][head_dim]
+  float* max;  // [warps][group]
+  float* sum;  // [warps][group]
+  float* p;    // [warps][group][16]
 };
 
 // One warp folds one page into its state. Lane = key + 16 * half of head_dim.
@@ -119,9 +119,8 @@ __device__ void WritePartial(const KvPageLayout& layout, const DecodeShared& s, 
       for (int w = 0; w < warps; ++w) {
         if (s.max[w * group + g] == -INFINITY) continue;
         const float scale = ExpT(s.max[w * group + g] - m);
-        const float x = d < layout.head_dim
-                            ? s.o[(w * group + g) * layout.head_dim + d]
-                            : s.sum[w * group + g];
+        const float x =
+            d < layout.head_dim ? s.o[(w * group + g) * layout.head_dim + d] : s.sum[w * group + g];
         total = fmaf(x, scale, total);
       }
       out[d] = d == layout.head_dim + 1 ? m : total;
@@ -146,7 +145,8 @@ __global__ void DecodeKernel(AttentionShape shape, KvPageLayout layout, DecodePl
   s.max = s.o + warps * state;
   s.sum = s.max + warps * group;
   s.p = s.sum + warps * group;
-  const float* q = a.q + (static_cast<std::int64_t>(t) * shape.q_heads + h * group) * layout.head_dim;
+  const float* q =
+      a.q + (static_cast<std::int64_t>(t) * shape.q_heads + h * group) * layout.head_dim;
   for (int i = static_cast<int>(threadIdx.x); i < state; i += static_cast<int>(blockDim.x)) {
     s.q[i] = q[i];
   }
@@ -162,7 +162,8 @@ __global__ void DecodeKernel(AttentionShape shape, KvPageLayout layout, DecodePl
   __syncthreads();
   const int begin = split * plan.pages_per_split, end = begin + plan.pages_per_split;
   int first = 0;  // index of the segment's first page among the head's pages
-  const std::int32_t* offsets = a.segment_offsets + static_cast<std::int64_t>(t) * shape.kv_heads + h;
+  const std::int32_t* offsets =
+      a.segment_offsets + static_cast<std::int64_t>(t) * shape.kv_heads + h;
   for (int i = offsets[0]; i < offsets[1] && first < end; ++i) {
     const KvSegment seg = a.segments[i];
     const int pages = (seg.num_rows + kPageRows - 1) / kPageRows;
@@ -191,8 +192,8 @@ __global__ void MergeKernel(AttentionShape shape, int splits, DecodeArgs a) {
   for (int s = 0; s < splits; ++s) m = fmaxf(m, part[s * stride + shape.head_dim + 1]);
   float total = 0.0f;
   for (int s = 0; s < splits && m != -INFINITY; ++s) {
-    total = fmaf(part[s * stride + shape.head_dim],
-                 ExpT(part[s * stride + shape.head_dim + 1] - m), total);
+    total = fmaf(part[s * stride + shape.head_dim], ExpT(part[s * stride + shape.head_dim + 1] - m),
+                 total);
   }
   const float inv = m == -INFINITY ? 0.0f : 1.0f / total;
   for (int d = static_cast<int>(threadIdx.x); d < shape.head_dim;
@@ -234,22 +235,29 @@ int WriteKvRows(const KvPageLayout& layout, const KvWriteArgs& args, Stream stre
   const dim3 grid(static_cast<unsigned>(args.n), static_cast<unsigned>(args.kv_heads));
   constexpr int kThreads = 64;
   switch (layout.dtype) {
-    case DType::kF32: WriteKernel<DType::kF32><<<grid, kThreads, 0, stream>>>(layout, args); break;
+    case DType::kF32:
+      WriteKernel<DType::kF32><<<grid, kThreads, 0, stream>>>(layout, args);
+      break;
     case DType::kBF16:
       WriteKernel<DType::kBF16><<<grid, kThreads, 0, stream>>>(layout, args);
       break;
-    case DType::kF16: WriteKernel<DType::kF16><<<grid, kThreads, 0, stream>>>(layout, args); break;
+    case DType::kF16:
+      WriteKernel<DType::kF16><<<grid, kThreads, 0, stream>>>(layout, args);
+      break;
   }
   return cudaGetLastError();
 }
 
-int DecodeAttention(const AttentionShape& shape, const KvPageLayout& layout,
-                    const DecodePlan& plan, const DecodeArgs& args, Stream stream) {
+int DecodeAttention(const AttentionShape& shape, const KvPageLayout& layout, const DecodePlan& plan,
+                    const DecodeArgs& args, Stream stream) {
   if (args.tasks == 0) return cudaSuccess;
   switch (layout.dtype) {
-    case DType::kF32: return LaunchDecode<DType::kF32>(shape, layout, plan, args, stream);
-    case DType::kBF16: return LaunchDecode<DType::kBF16>(shape, layout, plan, args, stream);
-    case DType::kF16: return LaunchDecode<DType::kF16>(shape, layout, plan, args, stream);
+    case DType::kF32:
+      return LaunchDecode<DType::kF32>(shape, layout, plan, args, stream);
+    case DType::kBF16:
+      return LaunchDecode<DType::kBF16>(shape, layout, plan, args, stream);
+    case DType::kF16:
+      return LaunchDecode<DType::kF16>(shape, layout, plan, args, stream);
   }
   return cudaErrorInvalidValue;
 }

@@ -26,8 +26,8 @@ int RmsNorm(const float* x, std::int64_t ldx, const float* gamma, float eps, std
             std::int64_t d, float* y, std::int64_t ldy, Stream stream);
 int Rope(float* x, std::int64_t ldx, const std::int32_t* positions, const float* inv_freq,
          float attention_scaling, int heads, int head_dim, std::int64_t n, Stream stream);
-int SiluMul(const float* gate, std::int64_t ldg, const float* up, std::int64_t ldu,
-            std::int64_t n, std::int64_t d, float* y, std::int64_t ldy, Stream stream);
+int SiluMul(const float* gate, std::int64_t ldg, const float* up, std::int64_t ldu, std::int64_t n,
+            std::int64_t d, float* y, std::int64_t ldy, Stream stream);
 int AddRows(float* x, std::int64_t ldx, const float* y, std::int64_t ldy, std::int64_t n,
             std::int64_t d, Stream stream);
 
@@ -49,7 +49,7 @@ int WriteKvRows(const KvPageLayout& layout, const KvWriteArgs& args, Stream stre
 // One query per sequence against its paged KV (flash decoding). Segments are the CPU's struct
 // with device pointers inside.
 struct DecodeArgs {
-  const float* q = nullptr;                  // [tasks, q_heads * head_dim], rotated
+  const float* q = nullptr;                   // [tasks, q_heads * head_dim], rotated
   const std::int32_t* q_positions = nullptr;  // [tasks]
   const KvSegment* segments = nullptr;
   // segments of head h of task t: [offsets[t * kv_heads + h], offsets[t * kv_heads + h + 1])
@@ -60,7 +60,7 @@ struct DecodeArgs {
   float* workspace = nullptr;  // plan.workspace_floats
 };
 // `plan` comes from PlanDecode for the same shape with max_pages >= the pages of every head.
-int DecodeAttention(const AttentionShape& shape, const KvPageLayout& layout,
-                    const DecodePlan& plan, const DecodeArgs& args, Stream stream);
+int DecodeAttention(const AttentionShape& shape, const KvPageLayout& layout, const DecodePlan& plan,
+                    const DecodeArgs& args, Stream stream);
 
 }  // namespace baton::cuda

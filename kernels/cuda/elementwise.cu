@@ -41,8 +41,7 @@ __global__ void RopeKernel(float* x, std::int64_t ldx, const std::int32_t* posit
       const SinCos sc = PreciseSinCos(static_cast<float>(positions[r]) * inv_freq[i]);
       for (int h = 0; h < heads; ++h) {
         float* lo = x + r * ldx + static_cast<std::int64_t>(h) * head_dim + i;
-        const RopePair<float> p =
-            RotatePair(lo[0], lo[half], sc.cos * scaling, sc.sin * scaling);
+        const RopePair<float> p = RotatePair(lo[0], lo[half], sc.cos * scaling, sc.sin * scaling);
         lo[0] = p.lo;
         lo[half] = p.hi;
       }
@@ -101,9 +100,7 @@ int Binary(Op op, const float* a, std::int64_t lda, const float* b, std::int64_t
 
 }  // namespace
 
-const char* CudaErrorText(int error) {
-  return cudaGetErrorString(static_cast<cudaError_t>(error));
-}
+const char* CudaErrorText(int error) { return cudaGetErrorString(static_cast<cudaError_t>(error)); }
 
 int RmsNorm(const float* x, std::int64_t ldx, const float* gamma, float eps, std::int64_t n,
             std::int64_t d, float* y, std::int64_t ldy, Stream stream) {
@@ -122,8 +119,8 @@ int Rope(float* x, std::int64_t ldx, const std::int32_t* positions, const float*
   return cudaGetLastError();
 }
 
-int SiluMul(const float* gate, std::int64_t ldg, const float* up, std::int64_t ldu,
-            std::int64_t n, std::int64_t d, float* y, std::int64_t ldy, Stream stream) {
+int SiluMul(const float* gate, std::int64_t ldg, const float* up, std::int64_t ldu, std::int64_t n,
+            std::int64_t d, float* y, std::int64_t ldy, Stream stream) {
   return Binary(SiluMulOp{}, gate, ldg, up, ldu, n, d, y, ldy, stream);
 }
 

@@ -22,22 +22,21 @@ void CheckLaunch(const char* op, int error) {
 
 void RmsNormOnDevice(const at::Tensor& x, const at::Tensor& gamma, double eps, at::Tensor& y) {
   const c10::DeviceGuard device(x.device());
-  CheckLaunch("rms_norm",
-              cuda::RmsNorm(x.const_data_ptr<float>(), x.size(1),
-                            gamma.defined() ? gamma.const_data_ptr<float>() : nullptr,
-                            static_cast<float>(eps), x.size(0), x.size(1),
-                            y.mutable_data_ptr<float>(), y.size(1), CurrentStream(x)));
+  CheckLaunch("rms_norm", cuda::RmsNorm(x.const_data_ptr<float>(), x.size(1),
+                                        gamma.defined() ? gamma.const_data_ptr<float>() : nullptr,
+                                        static_cast<float>(eps), x.size(0), x.size(1),
+                                        y.mutable_data_ptr<float>(), y.size(1), CurrentStream(x)));
 }
 
 void RopeOnDevice(at::Tensor& x, const at::Tensor& positions, const at::Tensor& inv_freq,
                   double attention_scaling) {
   const c10::DeviceGuard device(x.device());
   const int heads = static_cast<int>(x.size(1)), head_dim = static_cast<int>(x.size(2));
-  CheckLaunch("rope", cuda::Rope(x.mutable_data_ptr<float>(), x.size(1) * x.size(2),
-                                 positions.const_data_ptr<std::int32_t>(),
-                                 inv_freq.const_data_ptr<float>(),
-                                 static_cast<float>(attention_scaling), heads, head_dim,
-                                 x.size(0), CurrentStream(x)));
+  CheckLaunch("rope",
+              cuda::Rope(x.mutable_data_ptr<float>(), x.size(1) * x.size(2),
+                         positions.const_data_ptr<std::int32_t>(), inv_freq.const_data_ptr<float>(),
+                         static_cast<float>(attention_scaling), heads, head_dim, x.size(0),
+                         CurrentStream(x)));
 }
 
 }  // namespace baton::torch_ops

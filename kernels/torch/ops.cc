@@ -20,8 +20,7 @@ constexpr int kMaxHeadDim = 256;
 at::Tensor Checked(const char* op, const char* name, const at::Tensor& t, at::ScalarType type) {
   TORCH_CHECK(t.defined(), op, ": ", name, " is undefined");
   TORCH_CHECK(t.layout() == at::kStrided, op, ": ", name, " must be dense, is ", t.layout());
-  TORCH_CHECK(t.scalar_type() == type, op, ": ", name, " must be ", type, ", is ",
-              t.scalar_type());
+  TORCH_CHECK(t.scalar_type() == type, op, ": ", name, " must be ", type, ", is ", t.scalar_type());
   return t.detach().contiguous();
 }
 
@@ -60,9 +59,9 @@ at::Tensor RmsNorm(const at::Tensor& x, const at::Tensor& gamma, double eps, Exe
   const at::Tensor rows = in.reshape({-1, d});
   at::Tensor y = at::empty_like(rows);
   if (in.device().is_cpu()) {
-    baton::RmsNorm(rows.const_data_ptr<float>(), d, g.defined() ? g.const_data_ptr<float>() : nullptr,
-                   static_cast<float>(eps), rows.size(0), d, y.mutable_data_ptr<float>(), d,
-                   executor);
+    baton::RmsNorm(rows.const_data_ptr<float>(), d,
+                   g.defined() ? g.const_data_ptr<float>() : nullptr, static_cast<float>(eps),
+                   rows.size(0), d, y.mutable_data_ptr<float>(), d, executor);
   } else {
     RmsNormOnDevice(rows, g, eps, y);
   }
@@ -181,7 +180,8 @@ PagedKv PagedKv::Create(const at::Tensor& k, const at::Tensor& v, const at::Tens
   for (std::int32_t r = 1; r < p->rows; ++r) p->sorted &= at_position[r - 1] <= at_position[r];
   for (std::size_t h = 0; h < heads; ++h) {
     auto& table = p->tables.emplace_back();
-    for (std::size_t i = 0; i < pages; ++i) table.push_back(p->slab.get() + (h * pages + i) * bytes);
+    for (std::size_t i = 0; i < pages; ++i)
+      table.push_back(p->slab.get() + (h * pages + i) * bytes);
     for (std::int32_t r = 0; r < p->rows; ++r) {
       const std::size_t row = static_cast<std::size_t>(r);
       const std::size_t from = (row * heads + h) * static_cast<std::size_t>(p->layout.head_dim);
@@ -216,8 +216,8 @@ struct Call {
     shape.head_dim = static_cast<int>(q.size(2));
     shape.kv_heads = kv.empty() ? shape.q_heads : kv[0].kv_heads();
     layout = kv.empty() ? KvPageLayout{shape.head_dim, DType::kF32} : kv[0].pages().layout;
-    TORCH_CHECK(shape.kv_heads > 0 && shape.q_heads % shape.kv_heads == 0, op, ": ",
-                shape.kv_heads, " kv heads do not divide ", shape.q_heads, " query heads");
+    TORCH_CHECK(shape.kv_heads > 0 && shape.q_heads % shape.kv_heads == 0, op, ": ", shape.kv_heads,
+                " kv heads do not divide ", shape.q_heads, " query heads");
     TORCH_CHECK(layout.head_dim == shape.head_dim, op, ": q has head_dim ", shape.head_dim,
                 ", the segments ", layout.head_dim);
     for (const PagedKv& s : kv) {

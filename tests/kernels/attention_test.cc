@@ -1,10 +1,10 @@
 #include "kernels/attention.h"
 
+#include <gtest/gtest.h>
+
 #include <cmath>
 #include <limits>
 #include <memory>
-
-#include <gtest/gtest.h>
 
 #include "kernels/kv_write.h"
 #include "tests/kernels/test_util.h"
@@ -139,26 +139,30 @@ Dense Reference(const Problem& p) {
     for (std::size_t r = 0; r < n; ++r) {
       for (int g = 0; g < group; ++g) {
         const int head = h * group + g;
-        const float* q = &p.q[r * static_cast<std::size_t>(p.ldq) + static_cast<std::size_t>(head * hd)];
+        const float* q =
+            &p.q[r * static_cast<std::size_t>(p.ldq) + static_cast<std::size_t>(head * hd)];
         std::vector<double> score(keys.size(), -kInf);
         double max = -kInf;
         for (std::size_t j = 0; j < keys.size(); ++j) {
           const std::int32_t ahead = p.q_positions[r] - pos[j];
           if (ahead < 0 || (p.shape.window > 0 && ahead >= p.shape.window)) continue;
           double dot = 0;
-          for (int i = 0; i < hd; ++i) dot += static_cast<double>(q[i]) * keys[j][static_cast<std::size_t>(i)];
+          for (int i = 0; i < hd; ++i)
+            dot += static_cast<double>(q[i]) * keys[j][static_cast<std::size_t>(i)];
           score[j] = dot * p.shape.scale + bias[j];
           max = std::max(max, score[j]);
         }
         if (max == -kInf) continue;
         double sum = 0;
         for (double s : score) sum += std::exp(s - max);
-        d.lse[r * static_cast<std::size_t>(p.shape.q_heads) + static_cast<std::size_t>(head)] = max + std::log(sum);
+        d.lse[r * static_cast<std::size_t>(p.shape.q_heads) + static_cast<std::size_t>(head)] =
+            max + std::log(sum);
         for (std::size_t j = 0; j < keys.size(); ++j) {
           const double w = std::exp(score[j] - max) / sum;
           mass[j] += w;
           for (int i = 0; i < hd; ++i) {
-            d.out[(r * static_cast<std::size_t>(p.shape.q_heads) + static_cast<std::size_t>(head)) * static_cast<std::size_t>(hd) +
+            d.out[(r * static_cast<std::size_t>(p.shape.q_heads) + static_cast<std::size_t>(head)) *
+                      static_cast<std::size_t>(hd) +
                   static_cast<std::size_t>(i)] += w * values[j][static_cast<std::size_t>(i)];
           }
         }
@@ -208,7 +212,8 @@ TEST(Attention, SegmentsOfUnequalLengthsEqualADenseSoftmax) {
     ScopedIsa isa(level);
     for (DType dtype : kAllDTypes) {
       for (int head_dim : {8, 24, 64, 80, 128, 256}) {
-        SCOPED_TRACE(testing::Message() << IsaName(level) << " " << DTypeName(dtype) << " " << head_dim);
+        SCOPED_TRACE(testing::Message()
+                     << IsaName(level) << " " << DTypeName(dtype) << " " << head_dim);
         Problem p(6, 2, head_dim, dtype);
         // Head 0: summary rows with a bias, then full rows. Head 1: three segments, one empty.
         p.segments.push_back(MakeSegment(p.layout, Range(3, 21, 5), 1, true));
@@ -295,7 +300,8 @@ TEST(Attention, BatchInvariantToTheBit) {
       Attention(p.shape, p.layout, &whole, 1, serial);
     }
     Problem other(9, 3, 64, dtype);
-    for (int h = 0; h < 3; ++h) other.segments.push_back(MakeSegment(p.layout, Range(0, 90), 40 + h));
+    for (int h = 0; h < 3; ++h)
+      other.segments.push_back(MakeSegment(p.layout, Range(0, 90), 40 + h));
     other.Finish({1, 1, 1});
     other.Queries({89, 3}, 31);
     for (IsaLevel level : AvailableLevels()) {
@@ -305,8 +311,8 @@ TEST(Attention, BatchInvariantToTheBit) {
           std::vector<float> out, lse;
           for (std::int32_t begin = 0; begin < 210; begin += chunk) {
             std::vector<float> o1, l1, o2, l2;
-            const AttentionTask tasks[] = {
-                other.Task(&o2, &l2), p.Task(&o1, &l1, begin, std::min(210, begin + chunk))};
+            const AttentionTask tasks[] = {other.Task(&o2, &l2),
+                                           p.Task(&o1, &l1, begin, std::min(210, begin + chunk))};
             Attention(p.shape, p.layout, tasks, 2, *executor);
             out.insert(out.end(), o1.begin(), o1.end());
             lse.insert(lse.end(), l1.begin(), l1.end());

@@ -1,9 +1,9 @@
 #include "kernels/convert_math.h"
 
+#include <gtest/gtest.h>
+
 #include <cmath>
 #include <limits>
-
-#include <gtest/gtest.h>
 
 namespace baton {
 namespace {

@@ -1,9 +1,9 @@
 #include "kernels/elementwise.h"
 
+#include <gtest/gtest.h>
+
 #include <cmath>
 #include <limits>
-
-#include <gtest/gtest.h>
 
 #include "kernels/elementwise_math.h"
 #include "kernels/exp_math.h"
@@ -114,7 +114,8 @@ TEST(Rope, EqualsTheHalfSplitFormula) {
           }
         }
         for (std::int64_t i = heads * head_dim; i < ld; ++i) {
-          ASSERT_EQ(y[static_cast<std::size_t>(r * ld + i)], x[static_cast<std::size_t>(r * ld + i)]);
+          ASSERT_EQ(y[static_cast<std::size_t>(r * ld + i)],
+                    x[static_cast<std::size_t>(r * ld + i)]);
         }
       }
     }

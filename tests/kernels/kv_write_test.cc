@@ -1,8 +1,8 @@
 #include "kernels/kv_write.h"
 
-#include <cstring>
-
 #include <gtest/gtest.h>
+
+#include <cstring>
 
 #include "kernels/convert_math.h"
 #include "tests/kernels/test_util.h"

@@ -1,8 +1,8 @@
 #include "kernels/packed_matrix.h"
 
-#include <cmath>
-
 #include <gtest/gtest.h>
+
+#include <cmath>
 
 #include "kernels/convert_math.h"
 #include "tests/kernels/test_util.h"
@@ -12,9 +12,12 @@ namespace {
 
 float Rounded(float x, DType dtype) {
   switch (dtype) {
-    case DType::kF32: return x;
-    case DType::kBF16: return Bf16ToFloat(FloatToBf16(x));
-    case DType::kF16: return HalfToFloat(FloatToHalf(x));
+    case DType::kF32:
+      return x;
+    case DType::kBF16:
+      return Bf16ToFloat(FloatToBf16(x));
+    case DType::kF16:
+      return HalfToFloat(FloatToHalf(x));
   }
   return x;
 }

@@ -1,9 +1,9 @@
 #include "kernels/sampling.h"
 
+#include <gtest/gtest.h>
+
 #include <cmath>
 #include <limits>
-
-#include <gtest/gtest.h>
 
 #include "tests/kernels/test_util.h"
 

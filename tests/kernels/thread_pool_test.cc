@@ -1,9 +1,9 @@
+#include <gtest/gtest.h>
+
 #include <atomic>
 #include <chrono>
 #include <thread>
 #include <vector>
-
-#include <gtest/gtest.h>
 
 #include "kernels/executor.h"
 
@@ -45,9 +45,8 @@ TEST(ThreadPool, WakesHelpersThatWentToSleep) {
   for (int i = 0; i < 20; ++i) {
     std::this_thread::sleep_for(std::chrono::milliseconds(2));
     std::atomic<int> sum{0};
-    pool->ParallelFor(10, 1, [&](std::int64_t b, std::int64_t e) {
-      sum += static_cast<int>(e - b);
-    });
+    pool->ParallelFor(10, 1,
+                      [&](std::int64_t b, std::int64_t e) { sum += static_cast<int>(e - b); });
     EXPECT_EQ(sum, 10);
   }
 }

@@ -1,6 +1,4 @@
 // The forward pass on tiny random models, against Hugging Face Transformers and against itself.
-#include "common/model/model.h"
-
 #include <unistd.h>
 
 #include <atomic>
@@ -15,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "common/model/model.h"
 #include "common/model/paged_kv_view.h"
 #include "common/weights/model_config.h"
 #include "gmock/gmock.h"
@@ -81,7 +80,8 @@ TEST_P(TinyModel, HooksAndSurprisalAgreeWithTransformers) {
   const ModelConfig& c = model_->config();
   const auto sequence = NewSequence(*model_, 40);
   KeepCapture kept(static_cast<int>(c.layers), c.hidden, c.kv_heads * c.head_dim);
-  const auto hidden = RunHidden(pass_, *model_, sequence->view(), tokens_, 0, 13, kNoAdapter, &kept);
+  const auto hidden =
+      RunHidden(pass_, *model_, sequence->view(), tokens_, 0, 13, kNoAdapter, &kept);
   for (int layer = 0; layer < c.layers; ++layer) {
     const std::string i = "." + std::to_string(layer);
     EXPECT_LE(MaxAbsDiff(kept.k[layer], ref_.F32(prefix_ + "k_pre_rope" + i)), 1e-4) << layer;
@@ -196,8 +196,7 @@ class TinyLlama : public ::testing::Test {
 class SwappedConfig {
  public:
   SwappedConfig(const std::string& folder, const std::string& config)
-      : path_(fs::path(::testing::TempDir()) /
-              ("baton_model_" + std::to_string(::getpid()))) {
+      : path_(fs::path(::testing::TempDir()) / ("baton_model_" + std::to_string(::getpid()))) {
     fs::remove_all(path_);
     fs::create_directories(path_);
     for (const auto& entry : fs::directory_iterator(ModelTestData(folder))) {
@@ -214,8 +213,8 @@ class SwappedConfig {
 
 TEST_F(TinyLlama, RopeScalingAgreesWithTransformers) {
   for (const std::string name : {"linear", "llama3"}) {
-    const SwappedConfig folder(
-        "tiny_llama", ReadTestFile(ModelTestData("tiny_llama/config." + name + ".json")));
+    const SwappedConfig folder("tiny_llama",
+                               ReadTestFile(ModelTestData("tiny_llama/config." + name + ".json")));
     const auto model = LoadModel(folder.path(), executor_);
     const auto inv_freq = RopeInverseFrequencies(model->config());
     const auto want = ref_.F32("tiny_llama." + name + "/inv_freq");
@@ -368,12 +367,12 @@ TEST_F(TinyLlama, ProgressEndsAtTheTotal) {
   auto source = ModelSource::Open(ModelTestData("tiny_llama_sharded"));
   ASSERT_TRUE(source.ok()) << source.status();
   std::int64_t last = 0, all = 0;
-  auto model = Model::Load(**source, {.executor = &executor_,
-                                      .progress = [&](std::int64_t done, std::int64_t total) {
-                                        EXPECT_GT(done, last);
-                                        last = done;
-                                        all = total;
-                                      }});
+  auto model = Model::Load(
+      **source, {.executor = &executor_, .progress = [&](std::int64_t done, std::int64_t total) {
+                   EXPECT_GT(done, last);
+                   last = done;
+                   all = total;
+                 }});
   ASSERT_TRUE(model.ok()) << model.status();
   EXPECT_EQ(last, all);
   EXPECT_GT(all, 0);

@@ -41,9 +41,9 @@ inline std::vector<std::int32_t> Iota(std::int64_t n, std::int32_t from = 0) {
 
 // Final hidden states [n, hidden] of `tokens` appended to the view's cache at `start`, in chunks.
 inline std::vector<float> RunHidden(ForwardPass& pass, const Model& model, KvView& view,
-                                    const std::vector<std::int32_t>& tokens,
-                                    std::int32_t start = 0, std::int64_t chunk = 1 << 30,
-                                    int adapter = kNoAdapter, CaptureHook* hook = nullptr) {
+                                    const std::vector<std::int32_t>& tokens, std::int32_t start = 0,
+                                    std::int64_t chunk = 1 << 30, int adapter = kNoAdapter,
+                                    CaptureHook* hook = nullptr) {
   const std::int64_t d = model.config().hidden;
   std::vector<float> out;
   for (std::size_t begin = 0; begin < tokens.size();) {

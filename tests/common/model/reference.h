@@ -5,19 +5,16 @@
 #include <cstring>
 #include <fstream>
 #include <iterator>
+#include <nlohmann/json.hpp>
 #include <stdexcept>
 #include <string>
 #include <vector>
-
-#include <nlohmann/json.hpp>
 
 #include "tests/support/test_data.h"
 
 namespace baton {
 
-inline std::string ModelTestData(const std::string& name) {
-  return TestDataDir() + "/" + name;
-}
+inline std::string ModelTestData(const std::string& name) { return TestDataDir() + "/" + name; }
 
 inline std::string ReadTestFile(const std::string& path) {
   std::ifstream in(path, std::ios::binary);
@@ -28,7 +25,8 @@ inline std::string ReadTestFile(const std::string& path) {
 class Reference {
  public:
   explicit Reference(const std::string& name)
-      : index_(nlohmann::json::parse(ReadTestFile(ModelTestData("hf_reference/" + name + ".json")))),
+      : index_(
+            nlohmann::json::parse(ReadTestFile(ModelTestData("hf_reference/" + name + ".json")))),
         blob_(ReadTestFile(ModelTestData("hf_reference/" + name + ".bin"))) {}
 
   std::vector<float> F32(const std::string& name) const { return Values<float>(name, "f32"); }

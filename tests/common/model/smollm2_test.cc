@@ -79,8 +79,8 @@ TEST_F(SmolLm2, Fp32AgreesWithTransformersOver1024Tokens) {
 
   auto targets = ref_.I32("tokens");
   targets.erase(targets.begin());
-  const double surprisal = MaxAbsDiff(pass_->Surprisal(hidden.data(), targets),
-                                      ref_.F32("surprisal"));
+  const double surprisal =
+      MaxAbsDiff(pass_->Surprisal(hidden.data(), targets), ref_.F32("surprisal"));
   EXPECT_LE(surprisal, 2 * tolerance);  // a difference of two logit-sized numbers
 
   double k = 0, v = 0, h_in = 0;
@@ -94,9 +94,10 @@ TEST_F(SmolLm2, Fp32AgreesWithTransformersOver1024Tokens) {
   EXPECT_LE(k, 1e-3);
   EXPECT_LE(v, 1e-3);
   EXPECT_LE(h_in, 1e-3);
-  std::printf("max |diff| against HF: logits %.2e (tolerance %.2e), log-sum-exp %.2e, "
-              "surprisal %.2e, K %.2e, V %.2e, H_in %.2e\n",
-              logits, tolerance, lse, surprisal, k, v, h_in);
+  std::printf(
+      "max |diff| against HF: logits %.2e (tolerance %.2e), log-sum-exp %.2e, "
+      "surprisal %.2e, K %.2e, V %.2e, H_in %.2e\n",
+      logits, tolerance, lse, surprisal, k, v, h_in);
 }
 
 TEST_F(SmolLm2, GreedyTokensAgreeWithTransformers) {
@@ -123,8 +124,7 @@ TEST_F(SmolLm2, GreedyTokensAgreeWithTransformers) {
 // An adapter trained on the Hugging Face weights fits the GGUF's un-permuted Q and K.
 TEST_F(SmolLm2, AdapterOfTheHuggingFaceModelFitsTheGguf) {
   model_ = LoadModel(path_, *executor_);
-  const auto adapter =
-      LoadLoraAdapter(ModelTestData("smollm2_lora_qk"), "qk", model_->config());
+  const auto adapter = LoadLoraAdapter(ModelTestData("smollm2_lora_qk"), "qk", model_->config());
   ASSERT_TRUE(adapter.ok()) << adapter.status();
   AdapterSet set(model_);
   ASSERT_TRUE(set.Add(*adapter, *executor_).ok());

@@ -16,10 +16,12 @@ std::vector<std::string> Split(const std::vector<std::string>& patterns, std::st
   auto pre = PreTokenizer::Create(patterns);
   EXPECT_TRUE(pre.ok()) << pre.status();
   std::vector<std::string> words;
-  EXPECT_TRUE(pre->Split(text, [&](std::string_view word) {
-                   words.emplace_back(word);
-                   return absl::OkStatus();
-                 }).ok());
+  EXPECT_TRUE(pre->Split(text,
+                         [&](std::string_view word) {
+                           words.emplace_back(word);
+                           return absl::OkStatus();
+                         })
+                  .ok());
   return words;
 }
 
@@ -34,8 +36,7 @@ TEST(PreTokenizerTest, LaterPatternsSplitThePiecesOfEarlierOnes) {
 }
 
 TEST(PreTokenizerTest, TextBetweenMatchesStays) {
-  EXPECT_THAT(Split({"[0-9][0-9][0-9]"}, "ab1234567c"),
-              ElementsAre("ab", "123", "456", "7c"));
+  EXPECT_THAT(Split({"[0-9][0-9][0-9]"}, "ab1234567c"), ElementsAre("ab", "123", "456", "7c"));
 }
 
 TEST(PreTokenizerTest, EmptyMatchesSplitNothing) {
@@ -59,8 +60,8 @@ TEST(PreTokenizerTest, BadPatternIsNamed) {
 TEST(PreTokenizerTest, MatchingIsBounded) {
   auto pre = PreTokenizer::Create({"(a+)+$"});
   ASSERT_TRUE(pre.ok());
-  const auto status = pre->Split(std::string(40, 'a') + "b",
-                                 [](std::string_view) { return absl::OkStatus(); });
+  const auto status =
+      pre->Split(std::string(40, 'a') + "b", [](std::string_view) { return absl::OkStatus(); });
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << status;
 }
 

@@ -128,8 +128,7 @@ TEST(StopMatcherTest, AgreesWithSearchingTheWholeText) {
     ASSERT_EQ(outcome.text, text.substr(0, expected)) << text << " " << stops[0];
     ASSERT_EQ(outcome.matched.has_value(), found);
     if (found) {
-      ASSERT_EQ(text.compare(expected, stops[*outcome.matched].size(), stops[*outcome.matched]),
-                0);
+      ASSERT_EQ(text.compare(expected, stops[*outcome.matched].size(), stops[*outcome.matched]), 0);
     }
   }
 }

@@ -29,12 +29,11 @@ std::vector<Json> ReadLines(const std::string& path) {
   return rows;
 }
 
-std::string Tokenizers(const std::string& file) {
-  return SharedDataDir() + "/tokenizers/" + file;
-}
+std::string Tokenizers(const std::string& file) { return SharedDataDir() + "/tokenizers/" + file; }
 
 const Tokenizer& SmolLm2() {
-  static const auto tokenizer = Tokenizer::FromJson(ReadFileOrEmpty(Tokenizers("smollm2_tokenizer.json")));
+  static const auto tokenizer =
+      Tokenizer::FromJson(ReadFileOrEmpty(Tokenizers("smollm2_tokenizer.json")));
   EXPECT_TRUE(tokenizer.ok()) << tokenizer.status();
   return **tokenizer;
 }
@@ -71,15 +70,13 @@ TEST(TokenizerTest, HuggingFaceVectors) {
 TEST(TokenizerTest, XquadVectors) {
   SKIP_WITHOUT_TOKENIZER();
   std::map<std::string, std::string> paragraphs;
-  for (const Json& row :
-       ReadLines(SharedDataDir() + "/xquad/paragraphs_12_languages.jsonl")) {
+  for (const Json& row : ReadLines(SharedDataDir() + "/xquad/paragraphs_12_languages.jsonl")) {
     paragraphs[absl::StrCat(row["lang"].get<std::string>(), row["n"].get<int>())] = row["text"];
   }
   const auto rows = ReadLines(Tokenizers("vectors_smollm2_xquad.jsonl"));
   ASSERT_EQ(rows.size(), 240u);
   for (const Json& row : rows) {
-    const std::string key =
-        absl::StrCat(row["lang"].get<std::string>(), row["n"].get<int>());
+    const std::string key = absl::StrCat(row["lang"].get<std::string>(), row["n"].get<int>());
     const auto ids = SmolLm2().Encode(paragraphs.at(key));
     ASSERT_TRUE(ids.ok());
     ASSERT_EQ(ids->size(), row["n_ids"].get<size_t>()) << key;
@@ -255,8 +252,9 @@ TEST(TokenizerTest, PrefixSpaceNfcAndBosTemplate) {
   Json json = TinyTokenizer();
   json["pre_tokenizer"]["add_prefix_space"] = true;
   json["post_processor"] = {{"type", "TemplateProcessing"},
-                            {"single", {{{"SpecialToken", {{"id", "<s>"}, {"type_id", 0}}}},
-                                        {{"Sequence", {{"id", "A"}, {"type_id", 0}}}}}}};
+                            {"single",
+                             {{{"SpecialToken", {{"id", "<s>"}, {"type_id", 0}}}},
+                              {{"Sequence", {{"id", "A"}, {"type_id", 0}}}}}}};
   const auto tokenizer = Tokenizer::FromJson(json.dump());
   ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
   EXPECT_THAT(*(*tokenizer)->Encode("ab", {.add_bos = true}), ElementsAre(5, 3, 2));
@@ -276,7 +274,8 @@ TEST(TokenizerTest, PrefixSpaceNfcAndBosTemplate) {
 
 TEST(TokenizerTest, TokenizerConfigGivesBosAndEos) {
   const auto tokenizer = Tokenizer::FromJson(
-      TinyTokenizer().dump(), R"({"bos_token":{"content":"<s>"},"eos_token":"b","add_bos_token":true})");
+      TinyTokenizer().dump(),
+      R"({"bos_token":{"content":"<s>"},"eos_token":"b","add_bos_token":true})");
   ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
   EXPECT_EQ((*tokenizer)->bos_id(), 5);
   EXPECT_EQ((*tokenizer)->eos_id(), 1);

@@ -22,11 +22,11 @@ TEST(Utf8Test, ValidTextHasNoInvalidByte) {
 TEST(Utf8Test, NamesTheFirstInvalidByte) {
   EXPECT_EQ(FirstInvalidUtf8("abc\xff"), 3u);
   EXPECT_EQ(FirstInvalidUtf8("abcdefgh\x80"), 8u);
-  EXPECT_EQ(FirstInvalidUtf8("\xc3\xa9\xc3"), 2u);          // cut off
-  EXPECT_EQ(FirstInvalidUtf8("\xc0\x80"), 0u);              // overlong
-  EXPECT_EQ(FirstInvalidUtf8("\xe0\x80\x80"), 0u);          // overlong
-  EXPECT_EQ(FirstInvalidUtf8("\xed\xa0\x80"), 0u);          // surrogate
-  EXPECT_EQ(FirstInvalidUtf8("\xf4\x90\x80\x80"), 0u);      // above U+10FFFF
+  EXPECT_EQ(FirstInvalidUtf8("\xc3\xa9\xc3"), 2u);      // cut off
+  EXPECT_EQ(FirstInvalidUtf8("\xc0\x80"), 0u);          // overlong
+  EXPECT_EQ(FirstInvalidUtf8("\xe0\x80\x80"), 0u);      // overlong
+  EXPECT_EQ(FirstInvalidUtf8("\xed\xa0\x80"), 0u);      // surrogate
+  EXPECT_EQ(FirstInvalidUtf8("\xf4\x90\x80\x80"), 0u);  // above U+10FFFF
 }
 
 // Expected texts are Python's bytes.decode("utf-8", "replace").

@@ -22,7 +22,10 @@ class LoraTest : public ::testing::Test {
     model_.head_dim = 4;
     model_.ffn = 12;
     model_.vocab = 20;
-    json_ = {{"peft_type", "LORA"}, {"r", 2}, {"lora_alpha", 4}, {"bias", "none"},
+    json_ = {{"peft_type", "LORA"},
+             {"r", 2},
+             {"lora_alpha", 4},
+             {"bias", "none"},
              {"target_modules", {"q_proj", "v_proj"}}};
     for (const char* layer : {"0", "1"}) {
       Add(layer, "self_attn.q_proj", 2, 8, 16);
@@ -118,9 +121,13 @@ TEST_F(LoraTest, DigestIsOfContents) {
 // Case lora-03 and its kind.
 TEST_F(LoraTest, WhatIsNotSupportedIsNamed) {
   const std::vector<std::pair<const char*, Json>> fields = {
-      {"modules_to_save", {"embed_tokens", "lm_head"}}, {"use_dora", true},
-      {"bias", "lora_only"}, {"fan_in_fan_out", true}, {"layer_replication", {{0, 1}}},
-      {"init_lora_weights", "pissa"}, {"peft_type", "IA3"}};
+      {"modules_to_save", {"embed_tokens", "lm_head"}},
+      {"use_dora", true},
+      {"bias", "lora_only"},
+      {"fan_in_fan_out", true},
+      {"layer_replication", {{0, 1}}},
+      {"init_lora_weights", "pissa"},
+      {"peft_type", "IA3"}};
   const Json original = json_;
   for (const auto& [key, value] : fields) {
     json_ = original;

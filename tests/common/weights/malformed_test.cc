@@ -93,8 +93,7 @@ TEST(MalformedTest, BadVocabulariesAreRefused) {
 TEST(MalformedTest, MissingFileAndFolder) {
   EXPECT_EQ(GgufFile::Open("/nonexistent/x.gguf").status().code(), absl::StatusCode::kNotFound);
   EXPECT_EQ(GgufFile::Open("/").status().code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(SafetensorsFile::Open("/dev/null").status().code(),
-            absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(SafetensorsFile::Open("/dev/null").status().code(), absl::StatusCode::kInvalidArgument);
 }
 
 }  // namespace

@@ -15,10 +15,17 @@ using ::testing::HasSubstr;
 using Json = nlohmann::json;
 
 Json Llama() {
-  return {{"architectures", {"LlamaForCausalLM"}}, {"model_type", "llama"},
-          {"num_hidden_layers", 2},   {"hidden_size", 64},      {"num_attention_heads", 4},
-          {"num_key_value_heads", 2}, {"intermediate_size", 128}, {"vocab_size", 100},
-          {"max_position_embeddings", 512}, {"rms_norm_eps", 1e-5}, {"eos_token_id", 2}};
+  return {{"architectures", {"LlamaForCausalLM"}},
+          {"model_type", "llama"},
+          {"num_hidden_layers", 2},
+          {"hidden_size", 64},
+          {"num_attention_heads", 4},
+          {"num_key_value_heads", 2},
+          {"intermediate_size", 128},
+          {"vocab_size", 100},
+          {"max_position_embeddings", 512},
+          {"rms_norm_eps", 1e-5},
+          {"eos_token_id", 2}};
 }
 
 // 14 real configurations and what has to be derived from each.
@@ -47,7 +54,8 @@ TEST(ModelConfigTest, RealConfigurations) {
     EXPECT_EQ(config->qk_norm, row["qk_norm"]) << name;
     EXPECT_EQ(config->tie_embeddings, row["tied"]) << name;
     EXPECT_EQ(config->rope.theta, row["rope_theta"].get<double>()) << name;
-    EXPECT_EQ(config->rope.scaling == RopeConfig::Scaling::kLlama3, row["rope_scaling"] == "llama3");
+    EXPECT_EQ(config->rope.scaling == RopeConfig::Scaling::kLlama3,
+              row["rope_scaling"] == "llama3");
     EXPECT_EQ(config->sliding_window.has_value(), row["sliding_window_active"].get<bool>()) << name;
     int64_t parameters = 0;
     for (const auto& [tensor, shape] : ExpectedTensors(*config)) {
@@ -66,7 +74,9 @@ TEST(ModelConfigTest, Llama3RopeScaling) {
   json["rope_theta"] = 500000;
   const auto plain = ParseHfConfig(json.dump());
   ASSERT_TRUE(plain.ok()) << plain.status();
-  const Json scaling = {{"factor", 8.0}, {"low_freq_factor", 1.0}, {"high_freq_factor", 4.0},
+  const Json scaling = {{"factor", 8.0},
+                        {"low_freq_factor", 1.0},
+                        {"high_freq_factor", 4.0},
                         {"original_max_position_embeddings", 8192}};
   for (const char* key : {"rope_type", "type"}) {
     json["rope_scaling"] = scaling;

@@ -16,10 +16,17 @@ using Json = nlohmann::json;
 class ModelSourceTest : public ::testing::Test {
  protected:
   ModelSourceTest() {
-    json_ = {{"architectures", {"LlamaForCausalLM"}}, {"model_type", "llama"},
-             {"num_hidden_layers", 2},   {"hidden_size", 16},       {"num_attention_heads", 4},
-             {"num_key_value_heads", 2}, {"intermediate_size", 24}, {"vocab_size", 10},
-             {"max_position_embeddings", 64}, {"rms_norm_eps", 1e-5}, {"eos_token_id", 2},
+    json_ = {{"architectures", {"LlamaForCausalLM"}},
+             {"model_type", "llama"},
+             {"num_hidden_layers", 2},
+             {"hidden_size", 16},
+             {"num_attention_heads", 4},
+             {"num_key_value_heads", 2},
+             {"intermediate_size", 24},
+             {"vocab_size", 10},
+             {"max_position_embeddings", 64},
+             {"rms_norm_eps", 1e-5},
+             {"eos_token_id", 2},
              {"tie_word_embeddings", true}};
     const auto config = ParseHfConfig(json_.dump());
     EXPECT_TRUE(config.ok()) << config.status();
@@ -134,14 +141,12 @@ TEST_F(ModelSourceTest, GgufGivesTheSameTensors) {
 
   const F32Tensor& q = tensors_["model.layers.0.self_attn.q_proj.weight"];
   std::vector<float> rows(3 * 16);
-  ASSERT_TRUE((*source)
-                  ->ReadRowsF32("model.layers.0.self_attn.q_proj.weight", 5, 3, rows.data())
-                  .ok());
+  ASSERT_TRUE(
+      (*source)->ReadRowsF32("model.layers.0.self_attn.q_proj.weight", 5, 3, rows.data()).ok());
   EXPECT_EQ(rows, std::vector<float>(q.values.begin() + 5 * 16, q.values.begin() + 8 * 16));
-  EXPECT_EQ((*source)
-                ->ReadRowsF32("model.layers.0.self_attn.q_proj.weight", 15, 3, rows.data())
-                .code(),
-            absl::StatusCode::kOutOfRange);
+  EXPECT_EQ(
+      (*source)->ReadRowsF32("model.layers.0.self_attn.q_proj.weight", 15, 3, rows.data()).code(),
+      absl::StatusCode::kOutOfRange);
 }
 
 // Biases of Q and K are permuted like the rows they belong to.

@@ -52,8 +52,8 @@ TEST_F(TorchOps, LinearEqualsATen) {
   const PackedMatrix packed = Pack(w, DType::kF32, *pool_);
   EXPECT_LT(MaxDifference(Linear(x, packed, bias, *pool_), at::linear(x, w, bias)), 1e-4);
   EXPECT_LT(MaxDifference(Linear(x, packed, {}, *pool_), at::linear(x, w)), 1e-4);
-  for (const auto& [dtype, type] : {std::pair{DType::kBF16, at::kBFloat16},
-                                    std::pair{DType::kF16, at::kHalf}}) {
+  for (const auto& [dtype, type] :
+       {std::pair{DType::kBF16, at::kBFloat16}, std::pair{DType::kF16, at::kHalf}}) {
     const at::Tensor rounded = w.to(type);
     const at::Tensor want = at::linear(x, rounded.to(at::kFloat));
     EXPECT_LT(MaxDifference(Linear(x, Pack(w, dtype, *pool_), {}, *pool_), want), 1e-4);
@@ -73,9 +73,9 @@ TEST_F(TorchOps, AttentionEqualsScaledDotProductAttention) {
     };
     const at::Tensor q_positions = Arange(100, 150);
     const at::Tensor seen = Arange(0, 150).unsqueeze(0) <= q_positions.unsqueeze(1);
-    const at::Tensor want = at::scaled_dot_product_attention(
-        HeadsFirst(q), HeadsFirst(k).repeat_interleave(3, 1),
-        HeadsFirst(v).repeat_interleave(3, 1), seen);
+    const at::Tensor want =
+        at::scaled_dot_product_attention(HeadsFirst(q), HeadsFirst(k).repeat_interleave(3, 1),
+                                         HeadsFirst(v).repeat_interleave(3, 1), seen);
     const auto whole = Attention(q, q_positions, {pages(0, 150)}, {}, *pool_);
     EXPECT_LT(MaxDifference(HeadsFirst(whole[0]), want), 5e-6);
     const auto parts = Attention(q, q_positions, {pages(0, 37), pages(37, 150)}, {}, *pool_);
@@ -115,7 +115,9 @@ TEST_F(TorchOps, WrongArgumentsAreNamed) {
               testing::HasSubstr("gamma must have shape [8], has [7]"));
   EXPECT_THAT(message([&] { RmsNorm(at::Tensor(), {}, 1e-5, *pool_); }),
               testing::HasSubstr("x is undefined"));
-  EXPECT_THAT(message([&] { Linear(x, Pack(at::ones({3, 9}), DType::kF32, *pool_), {}, *pool_); }),
+  EXPECT_THAT(message([&] {
+                Linear(x, Pack(at::ones({3, 9}), DType::kF32, *pool_), {}, *pool_);
+              }),
               testing::HasSubstr("x must end in 9 features"));
   EXPECT_THAT(message([&] {
                 const at::Tensor k = at::ones({1, 1, 12});
