@@ -22,7 +22,7 @@ int Fail(const absl::Status& status, int code) {
 }
 
 // Null where UCX does not run: the node then computes every prefix itself.
-std::shared_ptr<Transport> MakeTransport(const TransportConfig& config) {
+absl::StatusOr<std::shared_ptr<Transport>> MakeTransport(const TransportConfig& config) {
   UcxOptions options;
   if (!config.tls.empty()) options.tls = config.tls;
   options.net_devices = config.net_devices;
@@ -30,7 +30,9 @@ std::shared_ptr<Transport> MakeTransport(const TransportConfig& config) {
   options.window = config.window;
   options.max_landing_bytes = static_cast<uint64_t>(config.max_landing_bytes);
   auto transport = UcxTransport::Create(options);
-  if (transport.ok()) return std::move(*transport);
+  if (transport.ok()) return std::shared_ptr<Transport>(std::move(*transport));
+  // What the file asked for by name must be there; without such wishes the node is useful alone.
+  if (!config.tls.empty() || !config.net_devices.empty()) return transport.status();
   BATON_LOG_WARN("no UCX transport, every prefix is computed here: {}",
                  transport.status().message());
   return nullptr;
@@ -54,7 +56,9 @@ int Main(int argc, char** argv) {
   InitLogging({config->log.level, config->log.format, NodeName(config->node.name), {}});
   if (absl::Status s = InitFaultsFromEnv(); !s.ok()) return Fail(s, 2);
   LogLines(LogLevel::kInfo, "config: ", config::PrintEffective(section, *config));
-  auto node = DecodeNode::Start(*config, MakeTransport(config->transport));
+  auto transport = MakeTransport(config->transport);
+  if (!transport.ok()) return Fail(transport.status(), 1);
+  auto node = DecodeNode::Start(*config, *std::move(transport));
   if (!node.ok()) return Fail(node.status(), 1);
   if (!line.ports_file.empty()) {
     absl::Status s = WritePortsFile(line.ports_file, (*node)->grpc_port(), (*node)->http_port());

@@ -22,7 +22,7 @@ int Fail(const absl::Status& status, int code) {
 }
 
 // Null where UCX does not run: the node then answers, but refuses transfers.
-std::shared_ptr<Transport> MakeTransport(const TransportConfig& config) {
+absl::StatusOr<std::shared_ptr<Transport>> MakeTransport(const TransportConfig& config) {
   UcxOptions options;
   if (!config.tls.empty()) options.tls = config.tls;
   options.net_devices = config.net_devices;
@@ -30,9 +30,8 @@ std::shared_ptr<Transport> MakeTransport(const TransportConfig& config) {
   options.window = config.window;
   options.max_landing_bytes = static_cast<uint64_t>(config.max_landing_bytes);
   auto transport = UcxTransport::Create(options);
-  if (transport.ok()) return std::move(*transport);
-  BATON_LOG_WARN("no UCX transport, hand-offs are refused: {}", transport.status().message());
-  return nullptr;
+  if (!transport.ok()) return transport.status();
+  return std::shared_ptr<Transport>(*std::move(transport));
 }
 
 int Main(int argc, char** argv) {
@@ -53,7 +52,9 @@ int Main(int argc, char** argv) {
   InitLogging({config->log.level, config->log.format, NodeName(config->node.name), {}});
   if (absl::Status s = InitFaultsFromEnv(); !s.ok()) return Fail(s, 2);
   LogLines(LogLevel::kInfo, "config: ", config::PrintEffective(section, *config));
-  auto node = PrefillNode::Start(*config, MakeTransport(config->transport));
+  auto transport = MakeTransport(config->transport);
+  if (!transport.ok()) return Fail(transport.status(), 1);
+  auto node = PrefillNode::Start(*config, *std::move(transport));
   if (!node.ok()) return Fail(node.status(), 1);
   if (!line.ports_file.empty()) {
     absl::Status s = WritePortsFile(line.ports_file, (*node)->grpc_port(), (*node)->http_port());

@@ -26,7 +26,9 @@ config::Section<DecodeHandoffConfig> HandoffSection() {
           "longer than its handoff.heartbeat.");
   s.Enum("on_failure", &DecodeHandoffConfig::on_failure,
          {{"recompute", OnFailure::kRecompute}, {"fail", OnFailure::kFail}})
-      .Help("When no producer delivers: compute the prefix here, or fail the request.");
+      .Help(
+          "When no producer delivers: compute the prefix here, or fail a request that named its "
+          "strategy.");
   return s;
 }
 

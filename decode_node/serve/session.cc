@@ -139,8 +139,7 @@ std::shared_ptr<Handoff> Session::handoff() const {
 
 void Session::OnResolved(const absl::StatusOr<Space>& space) {
   if (!space.ok()) {
-    const bool asked = request_.strategy == Strategy::kRaw;
-    if (asked && env_->config.on_failure == OnFailure::kFail) {
+    if (FailsWithHandoff()) {
       End(absl::UnavailableError(absl::StrCat("hand-off failed: ", space.status().message())));
       return;
     }
@@ -221,7 +220,7 @@ void Session::OnAbandoned(const absl::Status& why) {
     fallback_reason_ = std::string(why.message());
     handle = handle_;
   }
-  if (env_->config.on_failure == OnFailure::kFail) {
+  if (FailsWithHandoff()) {
     const auto failed = absl::UnavailableError(absl::StrCat("hand-off failed: ", why.message()));
     model_.engine->Abort(handle, failed);
     End(failed);
@@ -229,6 +228,10 @@ void Session::OnAbandoned(const absl::Status& why) {
   }
   BATON_LOG_EVERY_SEC(5, "computing the prefix of request {} here: {}", request_id_, why.message());
   model_.engine->AbandonPrefix(handle);
+}
+
+bool Session::FailsWithHandoff() const {
+  return env_->config.on_failure == OnFailure::kFail && request_.strategy == Strategy::kRaw;
 }
 
 void Session::SetFallback(const std::string& reason) {

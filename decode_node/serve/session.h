@@ -70,6 +70,9 @@ class Session final : public RequestListener, public std::enable_shared_from_thi
   void OnPublished(const HandoffResult& result) EXCLUDES(mu_);
   void OnAbandoned(const absl::Status& why) EXCLUDES(mu_);
   void Submit() EXCLUDES(mu_);
+  // `auto` promises an answer by the cheapest way there is; only a strategy asked for by name can
+  // fail.
+  bool FailsWithHandoff() const;
   void SetFallback(const std::string& reason) EXCLUDES(mu_);
   v1::DecodeEvent MakeFinished(const FinishInfo& info) EXCLUDES(mu_);
   // Writes the final status; only the first call counts.

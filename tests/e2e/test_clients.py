@@ -179,6 +179,7 @@ def scenario_bad_files():
             refuse(role, {"models": [tiny_entry(model)], "enigne": {}}, "enigne", "engine")
             refuse(role, {"models": [tiny_entry(model)], "rpc": {"port": "many"}}, "rpc.port", "many")
             refuse(role, {"models": []}, "models")
+            refuse(role, {"models": [tiny_entry(model)], "transport": {"tls": ["smoke_signals"]}}, "smoke_signals")
         refuse("decode", broken("truncated", truncate), "model.safetensors")
         refuse("decode", broken("shape", edit_config(intermediate_size=96)), "shape", "96")
         refuse("decode", broken("arch", edit_config(architectures=["GPT2LMHeadModel"], model_type="gpt2")), "gpt2")
