@@ -126,8 +126,10 @@ TEST_P(Failures, FiftyDeathsLeaveNothingBehind) {
     }
   }
   EXPECT_TRUE(Eventually([&] { return OpenFiles() <= before; })) << OpenFiles() << " " << before;
-  EXPECT_EQ(released_, 200);
-  EXPECT_EQ(transport_->stats().sends_in_flight, 0u);
+  // A failed send's memory comes back when UCX has let go of it, a little after its callback.
+  EXPECT_TRUE(Eventually([&] { return released_ == 200; })) << released_;
+  EXPECT_TRUE(Eventually([&] { return transport_->stats().sends_in_flight == 0; }))
+      << transport_->stats().sends_in_flight;
 }
 
 TEST_P(Failures, StoppedPeerMeetsTheProgressDeadline) {
