@@ -208,6 +208,7 @@ void Core::OnHello(PeerId from, std::string_view body) {
     peer->instance_ = from;
     peer->last_heard_ns_ = NowNs();
     by_instance_[from] = peer;
+    Pump(*peer);
     auto op = std::make_unique<SendOp>();
     op->peer = peer;
     op->header = MakeHeader(MessagePrefix::kHelloAck,
@@ -229,6 +230,7 @@ void Core::OnHelloAck(PeerId from, std::string_view body) {
     peer->ping_sent_ns_ = 0;
     peer->last_heard_ns_ = NowNs();
     by_instance_[from] = peer;
+    deferred_.push_back([this, peer] { Pump(*peer); });
     return;
   }
 }

@@ -32,6 +32,9 @@ void Core::Pump(UcxPeer& peer) {
   // Two threads may connect at once; the one that found the peer may send before the task of the
   // one that made it has opened the endpoint. That task pumps.
   if (peer.endpoint_ == nullptr) return;
+  // A payload goes to UCX only when the peer has answered once: UCX 1.13 can keep requests to a
+  // peer that dies while the connection is made for ever, and with them the memory they read.
+  if (peer.outgoing_ && peer.instance_ == 0) return;
   while (!peer.failed() && !peer.queue_.empty() && peer.window_used_ < options_.window) {
     std::unique_ptr<SendOp> op = std::move(peer.queue_.front());
     peer.queue_.pop_front();
