@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # From a fresh Debian 12 to a streamed answer: installs, builds the daemons and the CLI, starts
-# prefill + decode + router, asks one question twice (cold, then with the prefix cached).
+# prefill + decode + router, asks two questions over one long prefix
+# (the first is handed off from the prefill node, the second finds it in the decode node's cache).
 #
 #   scripts/quickstart.sh           ask and stop
 #   scripts/quickstart.sh --serve   leave it running until Ctrl-C and say how to talk to it
@@ -50,19 +51,24 @@ http=$(sed 's/.*"http":\([0-9]*\).*/\1/' "$run/ports")
 
 # Long enough that the shared part is worth handing off.
 system="You are the assistant of a lighthouse museum. Visitors ask about the sea, the coast, ships, \
-weather and the history of lighthouses. Answer in plain words, in at most three sentences, and stay \
+weather and the history of lighthouses. Answer in plain words, in one or two sentences, and stay \
 friendly. The museum opens at nine in the morning and closes at five in the afternoon; on Mondays it \
 is closed. Tickets cost six euros, children under twelve get in free, and dogs are welcome on a lead. \
 The lighthouse was built in 1857, is 41 metres high and has 199 steps. Its lamp was lit with whale \
-oil at first, then with paraffin, and since 1931 with electricity. A guided tour starts every hour. \
-The shop by the gate sells maps, postcards and hot chocolate."
+oil at first, then with paraffin, and since 1931 with electricity. A guided tour starts every hour at \
+the foot of the tower. The shop by the gate sells maps, postcards and hot chocolate. The first keeper \
+lived here with his family and a goat; his diary lies in the glass case on the second floor, beside \
+the brass foghorn and a model of the harbour. In winter the stairs can be slippery, so visitors are \
+asked to hold the rail. From the gallery one can see the old harbour, the islands in the bay and, on \
+clear days, the mountains on the other side of the water. The ferry to the islands leaves from the \
+pier at ten, at noon and at three, and takes forty minutes."
 ask() {
-  build/quick/bin/baton generate --router "127.0.0.1:$grpc" --system "$system" --max-tokens 80 --timing "$1"
+  build/quick/bin/baton generate --router "127.0.0.1:$grpc" --system "$system" --max-tokens 48 --timing "$1"
 }
-say "question: Why were lighthouses built?"
-ask "Why were lighthouses built?"
-say "another question on the same prefix: How high is the lighthouse?"
-ask "How high is the lighthouse?"
+for question in "How high is the lighthouse?" "How much does a ticket cost?"; do
+  say "question: $question"
+  ask "$question"
+done
 say "done in $((SECONDS - started)) s"
 
 if [ "$serve" = 1 ]; then
