@@ -8,6 +8,8 @@
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/strand.hpp>
 #include <chrono>
+#include <future>
+#include <memory>
 #include <thread>
 #include <unordered_map>
 #include <utility>
@@ -87,7 +89,14 @@ class HttpServerImpl final : public HttpServer {
 
   void Drain(absl::Duration timeout) override {
     state_->draining.store(true);
-    asio::post(accept_strand_, [this] { StopAccepting(); });
+    // The port is closed before this returns, and before sessions are asked to end: none can come
+    // after them.
+    auto closed = std::make_shared<std::promise<void>>();
+    asio::post(accept_strand_, [this, closed] {
+      StopAccepting();
+      closed->set_value();
+    });
+    closed->get_future().wait_for(absl::ToChronoNanoseconds(timeout));
     registry_->ForEach([](HttpSession& session) { session.CloseWhenIdle(); });
     if (registry_->WaitEmpty(absl::ToChronoNanoseconds(timeout))) return;
     registry_->ForEach([](HttpSession& session) { session.CloseNow(); });
