@@ -21,7 +21,7 @@ int Fail(const absl::Status& status, int code) {
   return code;
 }
 
-// Null where UCX does not run: the node then answers, but refuses transfers.
+// A producer without a transport is of no use: what UCX says stops the start.
 absl::StatusOr<std::shared_ptr<Transport>> MakeTransport(const TransportConfig& config) {
   UcxOptions options;
   if (!config.tls.empty()) options.tls = config.tls;
