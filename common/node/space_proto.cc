@@ -54,6 +54,7 @@ v1::Space ToProto(const Space& space) {
   l->set_block_tokens(space.layout.block_tokens);
   l->set_rope(space.layout.rope);
   if (space.kind != SpaceKind::kBaseKv) p.set_fidelity(space.fidelity.ToString());
+  p.set_encoder_digest(space.encoder_digest);
   return p;
 }
 
@@ -62,6 +63,9 @@ absl::StatusOr<Space> FromProto(const v1::Space& proto) {
   switch (proto.kind()) {
     case v1::Space::BASE_KV:
       space.kind = SpaceKind::kBaseKv;
+      break;
+    case v1::Space::CODE:
+      space.kind = SpaceKind::kCode;
       break;
     case v1::Space::NATIVE_KV:
       space.kind = SpaceKind::kNativeKv;
@@ -75,6 +79,7 @@ absl::StatusOr<Space> FromProto(const v1::Space& proto) {
   const v1::KvLayout& l = proto.layout();
   space.layout = {l.dtype(),     l.layers(),       l.kv_heads(), l.head_dim(),
                   l.page_rows(), l.block_tokens(), l.rope()};
+  space.encoder_digest = proto.encoder_digest();
   if (!proto.fidelity().empty()) {
     BATON_ASSIGN_OR_RETURN(space.fidelity, Fidelity::Parse(proto.fidelity()));
   }

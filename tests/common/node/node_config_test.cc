@@ -86,6 +86,11 @@ TEST(SpaceProtoTest, RoundTripAndTampering) {
   auto back = FromProto(proto);
   ASSERT_TRUE(back.ok()) << back.status();
   EXPECT_EQ(*back, space);
+  Space codes = space;
+  codes.kind = SpaceKind::kCode;
+  codes.encoder_digest = "e";
+  codes.fidelity = Fidelity::Code("scd", 2.5);
+  EXPECT_EQ(*FromProto(ToProto(codes)), codes);
   proto.mutable_layout()->set_layers(4);
   EXPECT_EQ(FromProto(proto).status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(FromProto(v1::Space()).status().code(), absl::StatusCode::kInvalidArgument);
