@@ -36,7 +36,7 @@ class BoundedQueue {
   bool Push(T item) EXCLUDES(mu_) {
     {
       MutexLock lock(mu_);
-      not_full_.Wait(mu_, [this] { return closed_ || items_.size() < capacity_; });
+      not_full_.Wait(mu_, [this]() REQUIRES(mu_) { return closed_ || items_.size() < capacity_; });
       if (closed_) return false;
       items_.push_back(std::move(item));
     }
@@ -49,7 +49,7 @@ class BoundedQueue {
     std::optional<T> item;
     {
       MutexLock lock(mu_);
-      not_empty_.Wait(mu_, [this] { return closed_ || !items_.empty(); });
+      not_empty_.Wait(mu_, [this]() REQUIRES(mu_) { return closed_ || !items_.empty(); });
       if (items_.empty()) return std::nullopt;
       item.emplace(std::move(items_.front()));
       items_.pop_front();
@@ -63,7 +63,8 @@ class BoundedQueue {
     std::optional<T> item;
     {
       MutexLock lock(mu_);
-      not_empty_.WaitFor(mu_, timeout, [this] { return closed_ || !items_.empty(); });
+      not_empty_.WaitFor(mu_, timeout,
+                         [this]() REQUIRES(mu_) { return closed_ || !items_.empty(); });
       if (items_.empty()) return std::nullopt;
       item.emplace(std::move(items_.front()));
       items_.pop_front();

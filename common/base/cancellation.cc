@@ -58,7 +58,7 @@ void CancellationToken::Registration::Reset() {
     return;
   }
   if (state->runner == std::this_thread::get_id()) return;  // from inside the callback itself
-  state->changed.Wait(state->mu, [&] { return state->running != id; });
+  state->changed.Wait(state->mu, [&]() REQUIRES(state->mu) { return state->running != id; });
 }
 
 bool CancellationToken::cancelled() const {
@@ -77,7 +77,8 @@ bool CancellationToken::WaitFor(std::chrono::nanoseconds timeout) const {
     return false;
   }
   MutexLock lock(state_->mu);
-  return state_->changed.WaitFor(state_->mu, timeout, [this] { return state_->asked; });
+  return state_->changed.WaitFor(state_->mu, timeout,
+                                 [this]() REQUIRES(state_->mu) { return state_->asked; });
 }
 
 CancellationToken::Registration CancellationToken::OnCancel(Callback callback) const {

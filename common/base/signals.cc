@@ -67,13 +67,13 @@ ShutdownSignal::~ShutdownSignal() {
 
 int ShutdownSignal::Wait() {
   MutexLock lock(mu_);
-  changed_.Wait(mu_, [this] { return asked_; });
+  changed_.Wait(mu_, [this]() REQUIRES(mu_) { return asked_; });
   return signal_;
 }
 
 bool ShutdownSignal::WaitFor(std::chrono::nanoseconds timeout) {
   MutexLock lock(mu_);
-  return changed_.WaitFor(mu_, timeout, [this] { return asked_; });
+  return changed_.WaitFor(mu_, timeout, [this]() REQUIRES(mu_) { return asked_; });
 }
 
 void ShutdownSignal::Request() { Ask(0); }
@@ -82,7 +82,7 @@ void ShutdownSignal::OnHup(std::function<void()> callback) {
   MutexLock lock(mu_);
   on_hup_ = std::move(callback);
   if (std::this_thread::get_id() == thread_.get_id()) return;
-  changed_.Wait(mu_, [this] { return !in_hup_; });
+  changed_.Wait(mu_, [this]() REQUIRES(mu_) { return !in_hup_; });
 }
 
 void ShutdownSignal::Hup() {

@@ -35,7 +35,7 @@ class ComputeGate {
   void Enter() EXCLUDES(mu_) {
     MutexLock lock(mu_);
     const std::uint64_t ticket = next_ticket_++;
-    turn_.Wait(mu_, [&] { return serving_ == ticket; });
+    turn_.Wait(mu_, [&]() REQUIRES(mu_) { return serving_ == ticket; });
   }
   void Leave() EXCLUDES(mu_) {
     {

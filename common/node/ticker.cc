@@ -9,7 +9,7 @@ Ticker::Ticker(std::chrono::milliseconds interval, std::function<void()> tick)
         for (;;) {
           {
             MutexLock lock(mu_);
-            if (changed_.WaitFor(mu_, interval_, [this] { return stop_; })) return;
+            if (changed_.WaitFor(mu_, interval_, [this]() REQUIRES(mu_) { return stop_; })) return;
           }
           tick_();
         }

@@ -34,7 +34,7 @@ void WorkerPool::Run() {
     std::function<void()> task;
     {
       MutexLock lock(mu_);
-      changed_.Wait(mu_, [this] { return stop_ || !tasks_.empty(); });
+      changed_.Wait(mu_, [this]() REQUIRES(mu_) { return stop_ || !tasks_.empty(); });
       if (tasks_.empty()) return;
       task = std::move(tasks_.front());
       tasks_.pop_front();

@@ -305,10 +305,11 @@ void Core::Loop() {
       MutexLock lock(mu_);
       busy_ = false;
       cv_.NotifyAll();
-      cv_.WaitFor(mu_, std::chrono::milliseconds(wire_.empty() && !held_ ? 1000 : 1), [&] {
-        message = Take(Now());
-        return message != nullptr || stopping_;
-      });
+      cv_.WaitFor(mu_, std::chrono::milliseconds(wire_.empty() && !held_ ? 1000 : 1),
+                  [&]() REQUIRES(mu_) {
+                    message = Take(Now());
+                    return message != nullptr || stopping_;
+                  });
       if (message == nullptr && stopping_ && wire_.empty()) return;
       busy_ = message != nullptr;
     }
@@ -460,7 +461,7 @@ bool Core::Idle(const Node& node) {
 void Core::Drain(const Node& node) {
   if (OnThread()) return;
   MutexLock lock(mu_);
-  cv_.Wait(mu_, [&] { return Idle(node); });
+  cv_.Wait(mu_, [&]() REQUIRES(mu_) { return Idle(node); });
 }
 
 class MemoryTransport final : public Transport {

@@ -125,7 +125,7 @@ class HttpServerImpl final : public HttpServer {
     }
     bool WaitEmpty(std::chrono::nanoseconds timeout) {
       MutexLock lock(mu);
-      return changed.WaitFor(mu, timeout, [this] { return sessions.empty(); });
+      return changed.WaitFor(mu, timeout, [this]() REQUIRES(mu) { return sessions.empty(); });
     }
     template <typename Fn>
     void ForEach(Fn fn) {

@@ -71,7 +71,7 @@ struct AssetCache::Fetch {
 
 AssetCache::~AssetCache() {
   MutexLock lock(mu_);
-  idle_.Wait(mu_, [this] { return fetching_ == 0; });
+  idle_.Wait(mu_, [this]() REQUIRES(mu_) { return fetching_ == 0; });
 }
 
 template <typename T>

@@ -160,7 +160,7 @@ absl::StatusOr<std::unique_ptr<NodeHealth>> NodeHealth::Create(const NodeDirecto
 NodeHealth::~NodeHealth() {
   MutexLock lock(mu_);
   stopped_ = true;
-  idle_.Wait(mu_, [this] { return asking_ == 0; });
+  idle_.Wait(mu_, [this]() REQUIRES(mu_) { return asking_ == 0; });
 }
 
 absl::Status NodeHealth::Reconcile() {
