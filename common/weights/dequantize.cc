@@ -47,9 +47,9 @@ void FromQ4_0(const std::byte* src, float* dst, int64_t n) {
   }
 }
 
-// Not contracted to fused multiply-adds: the result is the one of two roundings, as in ggml.
-__attribute__((optimize("fp-contract=off"))) void FromQ4_1(const std::byte* src, float* dst,
-                                                           int64_t n) {
+// This file is compiled without contraction to fused multiply-adds (CMakeLists.txt): d * q + m is
+// rounded twice, as in ggml.
+void FromQ4_1(const std::byte* src, float* dst, int64_t n) {
   constexpr int kHalf = kQuantBlock / 2;
   for (int64_t i = 0; i < n; i += kQuantBlock, src += sizeof(BlockQ4_1), dst += kQuantBlock) {
     const auto block = Load<BlockQ4_1>(src);
@@ -62,6 +62,122 @@ __attribute__((optimize("fp-contract=off"))) void FromQ4_1(const std::byte* src,
   }
 }
 
+// The five-bit numbers of a Q5_0 or Q5_1 block, in element order.
+template <typename Block>
+void FiveBits(const Block& block, int q[kQuantBlock]) {
+  constexpr int kHalf = kQuantBlock / 2;
+  for (int k = 0; k < kQuantBlock; ++k) {
+    const int nibble = k < kHalf ? block.qs[k] & 0xF : block.qs[k - kHalf] >> 4;
+    q[k] = nibble | (block.qh[k / 8] >> (k % 8) & 1) << 4;
+  }
+}
+
+void FromQ5_0(const std::byte* src, float* dst, int64_t n) {
+  for (int64_t i = 0; i < n; i += kQuantBlock, src += sizeof(BlockQ5_0), dst += kQuantBlock) {
+    const auto block = Load<BlockQ5_0>(src);
+    const float d = HalfToFloat(block.d);
+    int q[kQuantBlock];
+    FiveBits(block, q);
+    for (int k = 0; k < kQuantBlock; ++k) dst[k] = d * static_cast<float>(q[k] - 16);
+  }
+}
+
+void FromQ5_1(const std::byte* src, float* dst, int64_t n) {
+  for (int64_t i = 0; i < n; i += kQuantBlock, src += sizeof(BlockQ5_1), dst += kQuantBlock) {
+    const auto block = Load<BlockQ5_1>(src);
+    const float d = HalfToFloat(block.d);
+    const float m = HalfToFloat(block.m);
+    int q[kQuantBlock];
+    FiveBits(block, q);
+    for (int k = 0; k < kQuantBlock; ++k) dst[k] = d * static_cast<float>(q[k]) + m;
+  }
+}
+
+constexpr int kGroup = 32;  // elements of a group in Q4_K and Q5_K
+
+struct ScaleAndMin {
+  float scale;
+  float min;
+};
+
+// Of group `g` in Q4_K and Q5_K.
+template <typename Block>
+ScaleAndMin GroupScale(const Block& block, int g) {
+  const uint8_t* s = block.scales;
+  const int scale = g < 4 ? s[g] & 63 : (s[g + 4] & 0xF) | (s[g - 4] >> 6) << 4;
+  const int min = g < 4 ? s[g + 4] & 63 : s[g + 4] >> 4 | (s[g] >> 6) << 4;
+  return {HalfToFloat(block.d) * static_cast<float>(scale),
+          HalfToFloat(block.dmin) * static_cast<float>(min)};
+}
+
+void FromQ4_K(const std::byte* src, float* dst, int64_t n) {
+  for (int64_t i = 0; i < n; i += kSuperBlock, src += sizeof(BlockQ4_K)) {
+    const auto block = Load<BlockQ4_K>(src);
+    for (int g = 0; g < kSuperBlock / kGroup; ++g, dst += kGroup) {
+      const ScaleAndMin s = GroupScale(block, g);
+      const uint8_t* qs = block.qs + g / 2 * kGroup;
+      for (int k = 0; k < kGroup; ++k) {
+        const int q = qs[k] >> (g % 2 * 4) & 0xF;
+        dst[k] = s.scale * static_cast<float>(q) - s.min;
+      }
+    }
+  }
+}
+
+void FromQ5_K(const std::byte* src, float* dst, int64_t n) {
+  for (int64_t i = 0; i < n; i += kSuperBlock, src += sizeof(BlockQ5_K)) {
+    const auto block = Load<BlockQ5_K>(src);
+    for (int g = 0; g < kSuperBlock / kGroup; ++g, dst += kGroup) {
+      const ScaleAndMin s = GroupScale(block, g);
+      const uint8_t* qs = block.qs + g / 2 * kGroup;
+      for (int k = 0; k < kGroup; ++k) {
+        const int q = (qs[k] >> (g % 2 * 4) & 0xF) | (block.qh[k] >> g & 1) << 4;
+        dst[k] = s.scale * static_cast<float>(q) - s.min;
+      }
+    }
+  }
+}
+
+void FromQ6_K(const std::byte* src, float* dst, int64_t n) {
+  for (int64_t i = 0; i < n; i += kSuperBlock, src += sizeof(BlockQ6_K), dst += kSuperBlock) {
+    const auto block = Load<BlockQ6_K>(src);
+    const float d = HalfToFloat(block.d);
+    for (int k = 0; k < kSuperBlock; ++k) {
+      const int half = k / 128, j = k % 128 / 32, at = k % 32;
+      const int low = block.ql[64 * half + at + 32 * (j % 2)] >> (j / 2 * 4) & 0xF;
+      const int high = block.qh[32 * half + at] >> (2 * j) & 3;
+      const float scale = d * static_cast<float>(block.scales[k / 16]);
+      dst[k] = scale * static_cast<float>((low | high << 4) - 32);
+    }
+  }
+}
+
+using BlockReader = void (*)(const std::byte*, float*, int64_t);
+
+// Null for a type that is not block-quantised or cannot be read.
+BlockReader ReaderOf(StoredDType dtype) {
+  switch (dtype) {
+    case StoredDType::kQ8_0:
+      return FromQ8_0;
+    case StoredDType::kQ4_0:
+      return FromQ4_0;
+    case StoredDType::kQ4_1:
+      return FromQ4_1;
+    case StoredDType::kQ5_0:
+      return FromQ5_0;
+    case StoredDType::kQ5_1:
+      return FromQ5_1;
+    case StoredDType::kQ4_K:
+      return FromQ4_K;
+    case StoredDType::kQ5_K:
+      return FromQ5_K;
+    case StoredDType::kQ6_K:
+      return FromQ6_K;
+    default:
+      return nullptr;
+  }
+}
+
 }  // namespace
 
 float HalfToFloat(uint16_t half) { return _cvtsh_ss(half); }
@@ -70,7 +186,7 @@ float Bfloat16ToFloat(uint16_t bits) { return std::bit_cast<float>(uint32_t{bits
 
 bool IsDequantizable(StoredDType dtype) {
   return dtype == StoredDType::kF32 || dtype == StoredDType::kF16 || dtype == StoredDType::kBF16 ||
-         dtype == StoredDType::kQ8_0 || dtype == StoredDType::kQ4_0 || dtype == StoredDType::kQ4_1;
+         ReaderOf(dtype) != nullptr;
 }
 
 absl::Status DequantizeRow(StoredDType dtype, const std::byte* src, float* dst, int64_t n) {
@@ -88,20 +204,16 @@ absl::Status DequantizeRow(StoredDType dtype, const std::byte* src, float* dst, 
     case StoredDType::kBF16:
       for (int64_t i = 0; i < n; ++i) dst[i] = Bfloat16ToFloat(Load<uint16_t>(src + 2 * i));
       return absl::OkStatus();
-    case StoredDType::kQ8_0:
-      FromQ8_0(src, dst, n);
-      return absl::OkStatus();
-    case StoredDType::kQ4_0:
-      FromQ4_0(src, dst, n);
-      return absl::OkStatus();
-    case StoredDType::kQ4_1:
-      FromQ4_1(src, dst, n);
-      return absl::OkStatus();
     default:
-      return absl::UnimplementedError(
-          Cat("weights of type ", DTypeName(dtype),
-              " are not supported (F32, F16, BF16, Q8_0, Q4_0 and Q4_1 are)"));
+      break;
   }
+  const BlockReader reader = ReaderOf(dtype);
+  if (reader == nullptr) {
+    return absl::UnimplementedError(Cat("weights of type ", DTypeName(dtype),
+                                        " are not supported (", kDequantizableTypes, " are)"));
+  }
+  reader(src, dst, n);
+  return absl::OkStatus();
 }
 
 }  // namespace baton

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <set>
 
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
@@ -31,9 +32,10 @@ StoredDType ByName(const std::string& name) {
 TEST(DequantizeTest, BitExactAgainstTheGgufPackage) {
   const auto rows =
       nlohmann::json::parse(ReadFileOrEmpty(TestDataDir() + "/gguf_quant/blocks.json"));
-  ASSERT_GE(rows.size(), 6u);
+  std::set<std::string> types;
   for (const auto& row : rows) {
     const StoredDType dtype = ByName(row["type"]);
+    types.insert(row["type"]);
     const auto packed = FromHex(row["bytes"]);
     const auto expected = FromHex(row["fp32"]);
     const auto n = static_cast<int64_t>(expected.size() / sizeof(float));
@@ -44,6 +46,11 @@ TEST(DequantizeTest, BitExactAgainstTheGgufPackage) {
     std::vector<float> values(static_cast<size_t>(n));
     ASSERT_TRUE(DequantizeRow(dtype, shifted.data() + 1, values.data(), n).ok());
     EXPECT_EQ(std::memcmp(values.data(), expected.data(), expected.size()), 0) << row["type"];
+  }
+  for (int i = 0; i <= static_cast<int>(StoredDType::kBool); ++i) {
+    const auto dtype = static_cast<StoredDType>(i);
+    EXPECT_EQ(IsDequantizable(dtype), types.contains(std::string(DTypeName(dtype))))
+        << DTypeName(dtype);
   }
 }
 
@@ -58,11 +65,12 @@ TEST(DequantizeTest, HalfAndBfloat16) {
 TEST(DequantizeTest, RefusesByName) {
   float dst[256];
   const std::vector<std::byte> src(1024);
-  const auto status = DequantizeRow(StoredDType::kQ6_K, src.data(), dst, 256);
+  const auto status = DequantizeRow(StoredDType::kF64, src.data(), dst, 100);
   EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented);
-  EXPECT_NE(status.message().find("Q6_K"), absl::string_view::npos);
-  EXPECT_EQ(DequantizeRow(StoredDType::kQ4_0, src.data(), dst, 33).code(),
-            absl::StatusCode::kInvalidArgument);
+  EXPECT_NE(status.message().find("F64"), absl::string_view::npos);
+  for (const StoredDType dtype : {StoredDType::kQ4_0, StoredDType::kQ5_1, StoredDType::kQ6_K}) {
+    EXPECT_EQ(DequantizeRow(dtype, src.data(), dst, 33).code(), absl::StatusCode::kInvalidArgument);
+  }
 }
 
 }  // namespace

@@ -18,7 +18,7 @@ def hex_of(array):
 def main():
     rng = np.random.default_rng(3)
     rows = []
-    for kind in (Q.Q8_0, Q.Q4_0, Q.Q4_1):
+    for kind in (Q.Q8_0, Q.Q4_0, Q.Q4_1, Q.Q5_0, Q.Q5_1):
         values = rng.normal(0, 1, (1, 32 * 6)).astype(np.float32)
         values[0, :32] *= 1e-6  # subnormal scale
         values[0, 32:64] *= 1000
@@ -30,6 +30,15 @@ def main():
         decoded = gguf.dequantize(raw, kind)
         if np.isfinite(decoded).all():
             rows.append((kind.name, raw, decoded))
+    # The package cannot write these: random bytes, every fp16 scale made finite.
+    for kind, scales_at in ((Q.Q4_K, (0, 2)), (Q.Q5_K, (0, 2)), (Q.Q6_K, (208,))):
+        size = gguf.GGML_QUANT_SIZES[kind][1]
+        raw = rng.integers(0, 256, (1, size * 3), dtype=np.uint8)
+        for block, scale in enumerate((0.01, -3.5, 3e-7)):  # the last one is subnormal
+            for at in scales_at:
+                half = np.float16(scale * (1 + rng.random()))
+                raw[0, block * size + at:block * size + at + 2] = half.reshape(1).view(np.uint8)
+        rows.append((kind.name, raw, gguf.dequantize(raw, kind)))
     halves = np.concatenate([np.arange(0, 0x7C00, 97), np.arange(0x8000, 0xFC00, 101)])
     halves = np.concatenate([halves, [0x7C00, 0xFC00]]).astype(np.uint16)
     rows.append(("F16", halves, halves.view(np.float16).astype(np.float32)))
