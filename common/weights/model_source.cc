@@ -64,6 +64,22 @@ absl::StatusOr<std::string> ReadIfExists(const std::string& path) {
   return ReadTextFile(path);
 }
 
+// The vocabulary of a folder without tokenizer.json: tokenizer.model, else the first *.tiktoken by
+// name; empty when there is none.
+std::string VocabularyFile(const std::string& folder) {
+  std::error_code error;
+  const std::string model = folder + "/tokenizer.model";
+  if (std::filesystem::exists(model, error)) return model;
+  std::string found;
+  const std::filesystem::directory_iterator end;
+  for (std::filesystem::directory_iterator it(folder, error); !error && it != end;
+       it.increment(error)) {
+    const std::string file = it->path().string();
+    if (file.ends_with(".tiktoken") && (found.empty() || file < found)) found = file;
+  }
+  return found;
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<ModelSource>> ModelSource::Open(const std::string& path) {
@@ -153,6 +169,11 @@ absl::Status ModelSource::ResolveTiedHead() {
 
 absl::Status ModelSource::ReadHuggingFaceTexts() {
   BATON_ASSIGN_OR_RETURN(tokenizer_json_, ReadIfExists(path_ + "/tokenizer.json"));
+  if (tokenizer_json_.empty()) {
+    if (const std::string file = VocabularyFile(path_); !file.empty()) {
+      BATON_ASSIGN_OR_RETURN(tokenizer_vocabulary_, ReadTextFile(file));
+    }
+  }
   BATON_ASSIGN_OR_RETURN(tokenizer_config_json_, ReadIfExists(path_ + "/tokenizer_config.json"));
   BATON_ASSIGN_OR_RETURN(std::string jinja, ReadIfExists(path_ + "/chat_template.jinja"));
   if (!jinja.empty()) {

@@ -74,6 +74,8 @@ class ModelSource {
   // GGUF file, give gguf() to ReadGgufVocab (common/tokenizer/gguf_vocab.h).
   const std::string& tokenizer_json() const { return tokenizer_json_; }
   const std::string& tokenizer_config_json() const { return tokenizer_config_json_; }
+  // Without tokenizer.json: the bytes of tokenizer.model or, failing that, of *.tiktoken.
+  const std::string& tokenizer_vocabulary() const { return tokenizer_vocabulary_; }
   // Null for a Hugging Face folder.
   const GgufFile* gguf() const { return gguf_.get(); }
 
@@ -102,6 +104,7 @@ class ModelSource {
   std::vector<std::string> names_;
   std::string tokenizer_json_;
   std::string tokenizer_config_json_;
+  std::string tokenizer_vocabulary_;
   std::optional<std::string> chat_template_;
   std::string chat_template_origin_;
 
