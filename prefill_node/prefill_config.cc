@@ -25,22 +25,9 @@ config::Section<PrefillHandoffConfig> HandoffSection() {
 }  // namespace
 
 config::Section<PrefillConfig> PrefillSection() {
-  config::Section<PrefillConfig> s("A prefill node: computes K/V of shared prefixes.");
-  s.Sub("node", &PrefillConfig::node, config::NodeSection());
-  s.Sub("log", &PrefillConfig::log, config::LogSection());
-  s.Sub("rpc", &PrefillConfig::rpc, config::RpcSection());
-  s.Sub("http", &PrefillConfig::http, config::HttpSection());
-  s.Sub("transport", &PrefillConfig::transport, TransportSection());
-  s.Sub("threads", &PrefillConfig::threads, ThreadsSection());
-  s.Sub("memory", &PrefillConfig::memory, MemorySection());
-  s.List("models", &PrefillConfig::models, ModelEntrySection())
-      .Items(1, 64)
-      .Help("The base models this node computes.");
-  s.Sub("engine", &PrefillConfig::engine, EngineSection());
-  s.Sub("handoff", &PrefillConfig::handoff, HandoffSection());
-  s.Sub("shutdown", &PrefillConfig::shutdown, config::ShutdownSection());
-  s.Check([](const PrefillConfig& c) { return CheckModelEntries(c.models); });
-  return s;
+  return NodeFileSection<PrefillConfig>("A prefill node: computes K/V of shared prefixes.",
+                                        "The base models this node computes.", /*max_models=*/64,
+                                        &PrefillConfig::handoff, HandoffSection());
 }
 
 }  // namespace baton

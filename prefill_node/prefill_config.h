@@ -3,9 +3,7 @@
 
 #include <chrono>
 #include <cstdint>
-#include <vector>
 
-#include "common/config/common_sections.h"
 #include "common/config/schema.h"
 #include "common/node/node_config.h"
 
@@ -19,18 +17,8 @@ struct PrefillHandoffConfig {
   int window = 8;                              // frames of one transfer in flight
 };
 
-struct PrefillConfig {
-  config::NodeNameConfig node;
-  config::LogConfig log;
-  config::RpcConfig rpc;
-  config::HttpConfig http;
-  TransportConfig transport;
-  ThreadsConfig threads;
-  MemoryConfig memory;
-  std::vector<ModelEntry> models;
-  EngineConfig engine;
+struct PrefillConfig : NodeConfig {
   PrefillHandoffConfig handoff;
-  config::ShutdownConfig shutdown;
 };
 
 config::Section<PrefillConfig> PrefillSection();

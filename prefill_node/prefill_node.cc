@@ -1,27 +1,20 @@
 #include "prefill_node/prefill_node.h"
 
-#include <algorithm>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
-#include "absl/time/time.h"
 #include "common/base/ids.h"
 #include "common/base/logging.h"
 #include "common/base/status_macros.h"
 #include "common/base/thread_budget.h"
 #include "common/node/command_line.h"
-#include "common/node/http_status.h"
-#include "common/node/ticker.h"
+#include "common/node/node_server.h"
 #include "common/node/worker_pool.h"
-#include "common/rpc/rpc_server.h"
 #include "prefill_node/service.h"
 
 namespace baton {
 namespace {
 
 constexpr std::chrono::milliseconds kTick(100);
-constexpr char kServiceName[] = "baton.v1.Prefill";
 
 }  // namespace
 
@@ -32,14 +25,9 @@ class PrefillNode::Impl {
 
   // Callers go first, then what they call.
   ~Impl() {
-    http_.reset();
-    ticker_.reset();
-    if (service_) {
-      service_->StartDraining();
-      service_->AbortAll(absl::UnavailableError("the prefill node stops"));
-    }
+    Stop();
     server_.reset();
-    if (service_) service_->AbortAll(absl::UnavailableError("the prefill node stops"));
+    Stop();  // transfers that began while the server went down
     host_.reset();
     if (workers_) workers_->Stop();
   }
@@ -48,6 +36,7 @@ class PrefillNode::Impl {
     BATON_ASSIGN_OR_RETURN(const ThreadBudget threads,
                            ThreadBudget::FromConfig(config_.threads.engine.value_or(0),
                                                     config_.threads.worker.value_or(0)));
+    BATON_ASSIGN_OR_RETURN(server_, NodeServer::Open("prefill", config_, metrics_));
     BATON_ASSIGN_OR_RETURN(
         host_, ModelHost::Load({config_.models, config_.memory, config_.engine, threads.engine},
                                metrics_));
@@ -56,37 +45,17 @@ class PrefillNode::Impl {
     service_ = std::make_unique<PrefillService>(
         PrefillServiceOptions{NodeName(config_.node.name), NewIncarnation(), config_.handoff},
         *host_, transport_.get(), workers_, metrics_);
-    RpcServerOptions rpc;
-    rpc.bind = config_.rpc.bind;
-    rpc.port = config_.rpc.port;
-    rpc.max_message_bytes = static_cast<int>(config_.rpc.max_message_bytes);
-    if (config_.rpc.tls.enabled()) {
-      rpc.tls = ServerTls{config_.rpc.tls.cert, config_.rpc.tls.key, config_.rpc.tls.ca};
-    }
-    BATON_ASSIGN_OR_RETURN(server_, RpcServer::Start(rpc, {service_.get()}));
-    BATON_ASSIGN_OR_RETURN(http_, HttpStatus::Start({config_.http.bind, config_.http.port,
-                                                     [this] { return !service_->draining(); }},
-                                                    metrics_));
-    ticker_ = std::make_unique<Ticker>(kTick, [this] { service_->Tick(); });
-    server_->SetServing(kServiceName, true);
-    server_->SetServing("", true);
-    BATON_LOG_INFO(
-        "prefill node \"{}\": gRPC on {} (peers use {}), http on {}:{}, largest message "
-        "{} bytes, transport {}",
-        NodeName(config_.node.name), server_->address(),
-        AdvertisedAddress(config_.rpc.advertise, config_.rpc.bind, server_->port()),
-        config_.http.bind, http_->port(), config_.rpc.max_message_bytes,
-        transport_ ? transport_->version() : "none");
-    return absl::OkStatus();
+    return server_->Serve({.service = service_.get(),
+                           .service_name = "baton.v1.Prefill",
+                           .draining = [this] { return service_->draining(); },
+                           .tick_interval = kTick,
+                           .tick = [this] { service_->Tick(); },
+                           .transport = transport_ ? transport_->version() : "none"});
   }
 
   void Drain(std::chrono::nanoseconds timeout) {
-    const absl::Time end = absl::Now() + absl::FromChrono(timeout);
     service_->StartDraining();
-    server_->SetServing(kServiceName, false);
-    server_->SetServing("", false);
-    host_->Drain(timeout);
-    server_->Drain(std::max(absl::ZeroDuration(), end - absl::Now()));
+    server_->Drain(timeout, *host_);
   }
 
   const PrefillConfig config_;
@@ -95,9 +64,14 @@ class PrefillNode::Impl {
   std::unique_ptr<ModelHost> host_;
   std::shared_ptr<WorkerPool> workers_;
   std::unique_ptr<PrefillService> service_;
-  std::unique_ptr<RpcServer> server_;
-  std::unique_ptr<HttpStatus> http_;
-  std::unique_ptr<Ticker> ticker_;
+  std::unique_ptr<NodeServer> server_;
+
+ private:
+  void Stop() {
+    if (!service_) return;
+    service_->StartDraining();
+    service_->AbortAll(absl::UnavailableError("the prefill node stops"));
+  }
 };
 
 absl::StatusOr<std::unique_ptr<PrefillNode>> PrefillNode::Start(
@@ -109,8 +83,8 @@ absl::StatusOr<std::unique_ptr<PrefillNode>> PrefillNode::Start(
 
 PrefillNode::PrefillNode(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 PrefillNode::~PrefillNode() = default;
-int PrefillNode::grpc_port() const { return impl_->server_->port(); }
-int PrefillNode::http_port() const { return impl_->http_->port(); }
+int PrefillNode::grpc_port() const { return impl_->server_->grpc_port(); }
+int PrefillNode::http_port() const { return impl_->server_->http_port(); }
 ModelHost& PrefillNode::host() { return *impl_->host_; }
 PrefillService& PrefillNode::service() { return *impl_->service_; }
 MetricRegistry& PrefillNode::metrics() { return impl_->metrics_; }

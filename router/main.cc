@@ -19,6 +19,7 @@
 #include "common/config/load.h"
 #include "common/config/reload.h"
 #include "common/metrics/metrics.h"
+#include "common/rpc/rpc_config.h"
 #include "common/rpc/rpc_server.h"
 #include "router/discovery/static_directory.h"
 #include "router/gateway/http_server.h"

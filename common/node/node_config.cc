@@ -102,4 +102,13 @@ config::Section<EngineConfig> EngineSection() {
   return s;
 }
 
+absl::Status CheckNodeConfig(const NodeConfig& config) {
+  if (config.rpc.port != 0 && config.rpc.port == config.http.port &&
+      config.rpc.bind == config.http.bind) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "http.port: ", config.http.port, " is also rpc.port; gRPC and HTTP need one each"));
+  }
+  return CheckModelEntries(config.models);
+}
+
 }  // namespace baton

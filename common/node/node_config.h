@@ -5,8 +5,10 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "common/config/common_sections.h"
 #include "common/config/schema.h"
 #include "kernels/dtype.h"
 
@@ -59,5 +61,50 @@ struct EngineConfig {
   bool prefix_cache = true;
 };
 config::Section<EngineConfig> EngineSection();
+
+// What the files of both nodes have. Each node's own config derives from it and adds its `handoff`.
+struct NodeConfig {
+  config::NodeNameConfig node;
+  config::LogConfig log;
+  config::RpcConfig rpc;
+  config::HttpConfig http;
+  TransportConfig transport;
+  ThreadsConfig threads;
+  MemoryConfig memory;
+  std::vector<ModelEntry> models;
+  EngineConfig engine;
+  config::ShutdownConfig shutdown;
+};
+
+// Rules across sections: names of models are unique, gRPC and HTTP have a port each.
+absl::Status CheckNodeConfig(const NodeConfig& config);
+
+// The table of a node's file: the sections of NodeConfig, and `handoff` among them.
+template <typename Config, typename Handoff>
+config::Section<Config> NodeFileSection(std::string help, std::string models_help, int max_models,
+                                        Handoff Config::*handoff,
+                                        const config::Section<Handoff>& handoff_section) {
+  config::Section<Config> s(std::move(help));
+  const auto sub = [&s]<typename T>(const char* key, T NodeConfig::*member,
+                                    const config::Section<T>& section) {
+    s.Sub(key, static_cast<T Config::*>(member), section);
+  };
+  sub("node", &NodeConfig::node, config::NodeSection());
+  sub("log", &NodeConfig::log, config::LogSection());
+  sub("rpc", &NodeConfig::rpc, config::RpcSection());
+  sub("http", &NodeConfig::http, config::HttpSection());
+  sub("transport", &NodeConfig::transport, TransportSection());
+  sub("threads", &NodeConfig::threads, ThreadsSection());
+  sub("memory", &NodeConfig::memory, MemorySection());
+  s.List("models", static_cast<std::vector<ModelEntry> Config::*>(&NodeConfig::models),
+         ModelEntrySection())
+      .Items(1, max_models)
+      .Help(std::move(models_help));
+  sub("engine", &NodeConfig::engine, EngineSection());
+  s.Sub("handoff", handoff, handoff_section);
+  sub("shutdown", &NodeConfig::shutdown, config::ShutdownSection());
+  s.Check([](const Config& c) { return CheckNodeConfig(c); });
+  return s;
+}
 
 }  // namespace baton

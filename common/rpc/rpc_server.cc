@@ -30,9 +30,11 @@ std::string JoinAddress(const std::string& host, int port) {
   return ipv6 ? absl::StrCat("[", host, "]:", port) : absl::StrCat(host, ":", port);
 }
 
-// gRPC only says that it could not bind; try it ourselves to learn why.
-absl::Status WhyNoPort(const std::string& host, int port) {
-  const std::string address = JoinAddress(host, port);
+// gRPC only says that it could not bind; this says why. OK: a server could listen there.
+absl::Status TryPort(const std::string& bind_to, int port) {
+  const std::string address = JoinAddress(bind_to, port);
+  std::string host = bind_to;
+  if (host.front() == '[' && host.back() == ']') host = host.substr(1, host.size() - 2);
   addrinfo hints = {};
   hints.ai_socktype = SOCK_STREAM;
   hints.ai_flags = AI_PASSIVE | AI_NUMERICSERV;
@@ -41,16 +43,24 @@ absl::Status WhyNoPort(const std::string& host, int port) {
     return absl::InvalidArgumentError(
         absl::StrCat("can't listen on ", address, ": ", gai_strerror(rc)));
   }
+  // A name may stand for several addresses, of which gRPC needs one; a port that is taken on any of
+  // them is an error all the same.
   int error = 0;
-  for (const addrinfo* a = found; a != nullptr && error == 0; a = a->ai_next) {
+  bool bound = false;
+  for (const addrinfo* a = found; a != nullptr && error != EADDRINUSE; a = a->ai_next) {
     const int fd = socket(a->ai_family, a->ai_socktype | SOCK_CLOEXEC, a->ai_protocol);
     if (fd < 0) continue;
     const int one = 1;
     setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
-    if (bind(fd, a->ai_addr, a->ai_addrlen) != 0 || listen(fd, 1) != 0) error = errno;
+    if (bind(fd, a->ai_addr, a->ai_addrlen) != 0 || listen(fd, 1) != 0) {
+      error = errno;
+    } else {
+      bound = true;
+    }
     close(fd);
   }
   freeaddrinfo(found);
+  if (bound && error != EADDRINUSE) return absl::OkStatus();
   const std::string what = absl::StrCat("can't listen on ", address, ": ");
   switch (error) {
     case EADDRINUSE:
@@ -64,7 +74,7 @@ absl::Status WhyNoPort(const std::string& host, int port) {
           absl::StrCat(what, "\"", host, "\" is not an address of this machine"));
     default:
       return absl::UnavailableError(
-          absl::StrCat(what, error == 0 ? "no reason found" : std::strerror(error)));
+          absl::StrCat(what, error == 0 ? "no socket" : std::strerror(error)));
   }
 }
 
@@ -144,15 +154,26 @@ void ApplyLimits(const RpcServerOptions& options, grpc::ServerBuilder& builder) 
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
 }
 
-}  // namespace
-
-absl::StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(
-    const RpcServerOptions& options, const std::vector<grpc::Service*>& services) {
+absl::Status CheckAddress(const RpcServerOptions& options) {
   if (options.port < 0 || options.port > 65535) {
     return absl::InvalidArgumentError(
         absl::StrCat("port ", options.port, " is outside [0, 65535]"));
   }
   if (options.bind.empty()) return absl::InvalidArgumentError("the bind address is empty");
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status RpcServer::Check(const RpcServerOptions& options) {
+  BATON_RETURN_IF_ERROR(CheckAddress(options));
+  BATON_RETURN_IF_ERROR(MakeServerCredentials(options.tls).status());
+  return TryPort(options.bind, options.port);
+}
+
+absl::StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(
+    const RpcServerOptions& options, const std::vector<grpc::Service*>& services) {
+  BATON_RETURN_IF_ERROR(CheckAddress(options));
   BATON_ASSIGN_OR_RETURN(auto credentials, MakeServerCredentials(options.tls));
 
   // Process-wide in gRPC; whether a server has it is decided when it is built.
@@ -170,13 +191,14 @@ absl::StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(
   std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
   if (server == nullptr || port <= 0) {
     if (server != nullptr) server->Shutdown();
-    absl::Status why = WhyNoPort(options.bind, options.port);
-    if (absl::IsUnavailable(why) && options.tls) {
+    BATON_RETURN_IF_ERROR(TryPort(options.bind, options.port));
+    if (options.tls) {
       return absl::InvalidArgumentError(
           absl::StrCat("can't start TLS on ", JoinAddress(options.bind, options.port),
                        ": certificate and key do not fit together, or are damaged"));
     }
-    return why;
+    return absl::UnavailableError(absl::StrCat(
+        "can't listen on ", JoinAddress(options.bind, options.port), ": no reason found"));
   }
   if (auto* health = server->GetHealthCheckService()) health->SetServingStatus(false);
   auto result = std::make_unique<RpcServerImpl>(std::move(server), options.bind, port);

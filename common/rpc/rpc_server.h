@@ -42,6 +42,10 @@ class RpcServer {
   static absl::StatusOr<std::unique_ptr<RpcServer>> Start(
       const RpcServerOptions& options, const std::vector<grpc::Service*>& services);
 
+  // What Start would say of address, port and TLS files now, for daemons that have much to do
+  // before they can serve. The port is open only as long as the question takes.
+  static absl::Status Check(const RpcServerOptions& options);
+
   virtual ~RpcServer() = default;
 
   virtual int port() const = 0;

@@ -35,22 +35,9 @@ config::Section<DecodeHandoffConfig> HandoffSection() {
 }  // namespace
 
 config::Section<DecodeConfig> DecodeSection() {
-  config::Section<DecodeConfig> s("A decode node: serves models to routers.");
-  s.Sub("node", &DecodeConfig::node, config::NodeSection());
-  s.Sub("log", &DecodeConfig::log, config::LogSection());
-  s.Sub("rpc", &DecodeConfig::rpc, config::RpcSection());
-  s.Sub("http", &DecodeConfig::http, config::HttpSection());
-  s.Sub("transport", &DecodeConfig::transport, TransportSection());
-  s.Sub("threads", &DecodeConfig::threads, ThreadsSection());
-  s.Sub("memory", &DecodeConfig::memory, MemorySection());
-  s.List("models", &DecodeConfig::models, ModelEntrySection())
-      .Items(1, 256)
-      .Help("What requests may ask for.");
-  s.Sub("engine", &DecodeConfig::engine, EngineSection());
-  s.Sub("handoff", &DecodeConfig::handoff, HandoffSection());
-  s.Sub("shutdown", &DecodeConfig::shutdown, config::ShutdownSection());
-  s.Check([](const DecodeConfig& c) { return CheckModelEntries(c.models); });
-  return s;
+  return NodeFileSection<DecodeConfig>("A decode node: serves models to routers.",
+                                       "What requests may ask for.", /*max_models=*/256,
+                                       &DecodeConfig::handoff, HandoffSection());
 }
 
 }  // namespace baton

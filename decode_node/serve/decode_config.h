@@ -2,9 +2,7 @@
 #pragma once
 
 #include <chrono>
-#include <vector>
 
-#include "common/config/common_sections.h"
 #include "common/config/schema.h"
 #include "common/node/node_config.h"
 
@@ -29,18 +27,8 @@ struct DecodeHandoffConfig {
   OnFailure on_failure = OnFailure::kRecompute;
 };
 
-struct DecodeConfig {
-  config::NodeNameConfig node;
-  config::LogConfig log;
-  config::RpcConfig rpc;
-  config::HttpConfig http;
-  TransportConfig transport;
-  ThreadsConfig threads;
-  MemoryConfig memory;
-  std::vector<ModelEntry> models;
-  EngineConfig engine;
+struct DecodeConfig : NodeConfig {
   DecodeHandoffConfig handoff;
-  config::ShutdownConfig shutdown;
 };
 
 config::Section<DecodeConfig> DecodeSection();

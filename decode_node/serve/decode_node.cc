@@ -1,19 +1,14 @@
 #include "decode_node/serve/decode_node.h"
 
-#include <algorithm>
 #include <utility>
 
-#include "absl/time/clock.h"
-#include "absl/time/time.h"
 #include "common/base/ids.h"
 #include "common/base/logging.h"
 #include "common/base/status_macros.h"
 #include "common/base/thread_budget.h"
 #include "common/node/command_line.h"
-#include "common/node/http_status.h"
+#include "common/node/node_server.h"
 #include "common/node/space_proto.h"
-#include "common/node/ticker.h"
-#include "common/rpc/rpc_server.h"
 #include "decode_node/serve/code_receiver.h"
 #include "decode_node/serve/service.h"
 
@@ -21,7 +16,6 @@ namespace baton {
 namespace {
 
 constexpr std::chrono::milliseconds kTick(50);
-constexpr char kServiceName[] = "baton.v1.Decode";
 
 }  // namespace
 
@@ -32,8 +26,6 @@ class DecodeNode::Impl {
 
   // Callers go first, then what they call.
   ~Impl() {
-    http_.reset();
-    ticker_.reset();
     Stop();
     server_.reset();
     Stop();  // sessions that began while the server went down
@@ -46,6 +38,7 @@ class DecodeNode::Impl {
     BATON_ASSIGN_OR_RETURN(const ThreadBudget threads,
                            ThreadBudget::FromConfig(config_.threads.engine.value_or(0),
                                                     config_.threads.worker.value_or(0)));
+    BATON_ASSIGN_OR_RETURN(server_, NodeServer::Open("decode", config_, metrics_));
     BATON_ASSIGN_OR_RETURN(
         host_, ModelHost::Load({config_.models, config_.memory, config_.engine, threads.engine},
                                metrics_));
@@ -58,16 +51,17 @@ class DecodeNode::Impl {
                              config_.engine.max_waiting},
         *host_, MakeSessionEnv());
     if (transport_) transport_->SetReceiver(receiver_.get());
-    return Listen();
+    return server_->Serve({.service = service_.get(),
+                           .service_name = "baton.v1.Decode",
+                           .draining = [this] { return service_->draining(); },
+                           .tick_interval = kTick,
+                           .tick = [this] { service_->Tick(); },
+                           .transport = transport_ ? transport_->version() : "none"});
   }
 
   void Drain(std::chrono::nanoseconds timeout) {
-    const absl::Time end = absl::Now() + absl::FromChrono(timeout);
     service_->StartDraining();
-    server_->SetServing(kServiceName, false);
-    server_->SetServing("", false);
-    host_->Drain(timeout);
-    server_->Drain(std::max(absl::ZeroDuration(), end - absl::Now()));
+    server_->Drain(timeout, *host_);
   }
 
   const DecodeConfig config_;
@@ -79,9 +73,7 @@ class DecodeNode::Impl {
   std::unique_ptr<CodeReceiver> receiver_;
   std::unique_ptr<ProducerLinks> links_;
   std::unique_ptr<DecodeService> service_;
-  std::unique_ptr<RpcServer> server_;
-  std::unique_ptr<HttpStatus> http_;
-  std::unique_ptr<Ticker> ticker_;
+  std::unique_ptr<NodeServer> server_;
 
  private:
   void Stop() {
@@ -133,31 +125,6 @@ class DecodeNode::Impl {
         metrics_.AddHistogramFamily("baton_e2e_request_latency_seconds",
                                     "Arrival at this node to the last token.", {"model"})});
   }
-
-  absl::Status Listen() {
-    RpcServerOptions rpc;
-    rpc.bind = config_.rpc.bind;
-    rpc.port = config_.rpc.port;
-    rpc.max_message_bytes = static_cast<int>(config_.rpc.max_message_bytes);
-    if (config_.rpc.tls.enabled()) {
-      rpc.tls = ServerTls{config_.rpc.tls.cert, config_.rpc.tls.key, config_.rpc.tls.ca};
-    }
-    BATON_ASSIGN_OR_RETURN(server_, RpcServer::Start(rpc, {service_.get()}));
-    BATON_ASSIGN_OR_RETURN(http_, HttpStatus::Start({config_.http.bind, config_.http.port,
-                                                     [this] { return !service_->draining(); }},
-                                                    metrics_));
-    ticker_ = std::make_unique<Ticker>(kTick, [this] { service_->Tick(); });
-    server_->SetServing(kServiceName, true);
-    server_->SetServing("", true);
-    BATON_LOG_INFO(
-        "decode node \"{}\": gRPC on {} (peers use {}), http on {}:{}, largest message "
-        "{} bytes, transport {}",
-        NodeName(config_.node.name), server_->address(),
-        AdvertisedAddress(config_.rpc.advertise, config_.rpc.bind, server_->port()),
-        config_.http.bind, http_->port(), config_.rpc.max_message_bytes,
-        transport_ ? transport_->version() : "none");
-    return absl::OkStatus();
-  }
 };
 
 absl::StatusOr<std::unique_ptr<DecodeNode>> DecodeNode::Start(
@@ -169,8 +136,8 @@ absl::StatusOr<std::unique_ptr<DecodeNode>> DecodeNode::Start(
 
 DecodeNode::DecodeNode(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 DecodeNode::~DecodeNode() = default;
-int DecodeNode::grpc_port() const { return impl_->server_->port(); }
-int DecodeNode::http_port() const { return impl_->http_->port(); }
+int DecodeNode::grpc_port() const { return impl_->server_->grpc_port(); }
+int DecodeNode::http_port() const { return impl_->server_->http_port(); }
 ModelHost& DecodeNode::host() { return *impl_->host_; }
 DecodeService& DecodeNode::service() { return *impl_->service_; }
 const CodeReceiver& DecodeNode::receiver() const { return *impl_->receiver_; }

@@ -10,7 +10,6 @@
 #include "common/config/common_sections.h"
 #include "common/config/schema.h"
 #include "common/rpc/channel.h"
-#include "common/rpc/rpc_server.h"
 #include "router/gateway/http_server.h"
 #include "router/route/policy.h"
 
@@ -92,7 +91,6 @@ struct RouterConfig {
 config::Section<RouterConfig> RouterSection();
 
 // What the rooms below take.
-RpcServerOptions ToRpcServerOptions(const config::RpcConfig& config);
 HttpServerOptions ToHttpServerOptions(const GatewayConfig& config);
 ChannelOptions ToChannelOptions(const RouterConfig& config);
 

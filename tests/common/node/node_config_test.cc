@@ -44,6 +44,17 @@ TEST(NodeConfigTest, NamesAreUnique) {
   EXPECT_THAT(std::string(CheckModelEntries({a, a}).message()), HasSubstr("models[1].name"));
 }
 
+TEST(NodeConfigTest, GrpcAndHttpNeedAPortEach) {
+  NodeConfig c;
+  c.rpc.port = c.http.port = 7001;
+  EXPECT_THAT(std::string(CheckNodeConfig(c).message()),
+              AllOf(HasSubstr("http.port: 7001"), HasSubstr("rpc.port")));
+  c.http.bind = "127.0.0.2";
+  EXPECT_TRUE(CheckNodeConfig(c).ok());
+  c = NodeConfig();  // any free ones
+  EXPECT_TRUE(CheckNodeConfig(c).ok());
+}
+
 TEST(CommandLineTest, AdvertisedAddress) {
   EXPECT_EQ(AdvertisedAddress("", "127.0.0.1", 7001), "127.0.0.1:7001");
   EXPECT_EQ(AdvertisedAddress("host", "0.0.0.0", 7001), "host:7001");

@@ -106,6 +106,21 @@ TEST(RpcServer, BadAddressesAreNamed) {
   EXPECT_NE(std::string(foreign.status().message()).find("192.0.2.1"), std::string::npos);
 }
 
+TEST(RpcServer, CheckSaysWhatStartWould) {
+  InfoService service;
+  auto server = RpcServer::Start({}, {&service});
+  ASSERT_TRUE(server.ok());
+  const int port = (*server)->port();
+  EXPECT_EQ(RpcServer::Check({.port = port}).code(), absl::StatusCode::kAlreadyExists);
+  server->reset();
+  EXPECT_TRUE(RpcServer::Check({.port = port}).ok());
+  EXPECT_TRUE(RpcServer::Check({.bind = "localhost"}).ok());
+  EXPECT_EQ(RpcServer::Check({.port = 70000}).code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(RpcServer::Check({.bind = "192.0.2.1"}).code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_FALSE(RpcServer::Check({.tls = ServerTls{"/no/such/cert", "/no/such/key", ""}}).ok());
+  EXPECT_TRUE(RpcServer::Start({.port = port}, {&service}).ok());  // Check left nothing behind
+}
+
 TEST(RpcServer, HealthFollowsSetServingAndDrain) {
   InfoService service;
   auto server = RpcServer::Start({}, {&service});
