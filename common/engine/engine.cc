@@ -68,6 +68,10 @@ absl::Status CheckHandoff(const EngineRequest& request) {
   if (request.handoff_end > 0 && request.prefill_only) {
     return absl::InvalidArgumentError("handoff_end: a prefill_only request takes no hand-off");
   }
+  if (request.handoff_end > 0 && request.sampling.prompt_logprobs) {
+    return absl::InvalidArgumentError(
+        "handoff_end: prompt_logprobs needs every row to be computed here");
+  }
   if (request.report_from < 0 || request.report_from % kPageRows != 0 ||
       request.report_from > prompt) {
     return absl::InvalidArgumentError(Cat("report_from: ", request.report_from,
@@ -84,7 +88,7 @@ absl::Status CheckHandoff(const EngineRequest& request) {
 
 absl::Status CheckGeneration(const EngineRequest& request, std::int64_t vocab,
                              std::int32_t max_context) {
-  const SamplingLimits limits{.vocab_size = vocab};
+  const SamplingLimits limits{.vocab_size = vocab, .scoring = request.sampling.prompt_logprobs};
   BATON_RETURN_IF_ERROR(ValidateSampling(request.sampling, limits));
   BATON_RETURN_IF_ERROR(ValidateStop(request.stop, limits));
   const auto prompt = static_cast<std::int64_t>(request.tokens.size());
@@ -107,8 +111,10 @@ class Engine::Impl {
         core_(resources_, options_) {
     reclaimer_ = resources_.pool->AddReclaimer([this](std::int64_t pages) {
       MutexLock lock(mu_);
+      if (dry_ || stats_.cached_blocks == 0) return false;
       reclaim_ = std::max(reclaim_, pages);
       wake_.NotifyOne();
+      return true;
     });
     core_.set_reclaimer(reclaimer_.get());
     stats_ = core_.GetStats();
@@ -229,6 +235,7 @@ class Engine::Impl {
   CondVar idle_;
   std::vector<Command> commands_ GUARDED_BY(mu_);
   std::int64_t reclaim_ GUARDED_BY(mu_) = 0;
+  bool dry_ GUARDED_BY(mu_) = false;  // had nothing to give when last asked; nothing changed since
   bool stopping_ GUARDED_BY(mu_) = false;
   bool draining_ GUARDED_BY(mu_) = false;
   std::int64_t live_ GUARDED_BY(mu_) = 0;  // submitted, not finished
@@ -331,8 +338,9 @@ bool Engine::Impl::TakeCommands(bool wait) {
   bool stopping = false;
   {
     MutexLock lock(mu_);
-    if (wait && !core_.HasWork()) {
-      wake_.WaitFor(mu_, core_.HasWaiting() ? kPagePoll : kIdleRefresh,
+    const bool stalled = core_.HasWork() && core_.WaitsForPages();
+    if (wait && (stalled || !core_.HasWork())) {
+      wake_.WaitFor(mu_, stalled || core_.HasWaiting() ? kPagePoll : kIdleRefresh,
                     [this] { return stopping_ || !commands_.empty() || reclaim_ > 0; });
     }
     commands.swap(commands_);
@@ -340,7 +348,10 @@ bool Engine::Impl::TakeCommands(bool wait) {
     stopping = stopping_;
   }
   for (Command& command : commands) Execute(std::move(command));
-  if (reclaim > 0) core_.EvictPages(reclaim);
+  if (reclaim > 0 && core_.EvictPages(reclaim) < reclaim) {
+    MutexLock lock(mu_);
+    dry_ = true;
+  }
   return !stopping;
 }
 
@@ -363,6 +374,7 @@ void Engine::Impl::PublishStats() {
   const EngineStats stats = core_.GetStats();
   const std::int64_t finished = core_.TakeFinished();
   MutexLock lock(mu_);
+  if (finished > 0 || stats.cached_blocks > stats_.cached_blocks) dry_ = false;
   stats_ = stats;
   for (const Command& command : commands_) stats_.waiting += command.kind == Command::kSubmit;
   live_ -= finished;

@@ -31,7 +31,7 @@ struct EngineOptions {
   std::string name;                 // model name in logs and metrics
   std::int32_t max_context = 0;     // tokens, prompt + completion; 0: the model's
   std::int32_t step_tokens = 512;   // budget of prompt rows per step
-  std::int32_t max_running = 64;    // sequences in a step
+  std::int32_t max_running = 64;    // sequences in a step; those that wait for a prefix not counted
   std::int32_t max_waiting = 1024;  // queue bound: RESOURCE_EXHAUSTED beyond
   bool prefix_cache = true;
 };

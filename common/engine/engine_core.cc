@@ -1,6 +1,7 @@
 #include "common/engine/engine_core.h"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "common/base/clock.h"
@@ -9,6 +10,11 @@
 
 namespace baton {
 namespace {
+
+// How long nobody is pre-empted while another engine may give cached pages back.
+constexpr double kYieldPatience = 0.1;
+// Prompt tokens in a delta of log-probabilities: with 20 alternatives each it stays small.
+constexpr std::size_t kScoresPerDelta = 64;
 
 double Now() { return Clock::Real().NowSeconds(); }
 
@@ -70,9 +76,15 @@ void EngineCore::AbandonPrefix(RequestHandle handle) {
 }
 
 void EngineCore::Admit() {
-  while (!waiting_.empty() && running_.size() < static_cast<std::size_t>(options_.max_running)) {
+  while (!waiting_.empty() && HasSeat(*waiting_.begin()->second)) {
     if (!TryAdmit(*waiting_.begin()->second)) return;
   }
+}
+
+bool EngineCore::HasSeat(const Sequence& sequence) const {
+  const auto ahead = std::count_if(running_.begin(), running_.lower_bound(sequence.key),
+                                   [](const auto& entry) { return !entry.second->parked(); });
+  return ahead < options_.max_running;
 }
 
 bool EngineCore::TryAdmit(Sequence& sequence) {
@@ -85,7 +97,8 @@ bool EngineCore::TryAdmit(Sequence& sequence) {
   const std::int64_t wanted = need + Headroom();
   // The head of the queue is tried at every step: thousands of references are only copied when
   // there is a chance.
-  if (!CanFree(wanted)) return false;
+  if (!CanFree(wanted)) return PreemptFor(sequence, wanted) && TryAdmit(sequence);
+  short_since_ = 0;
   AttachCached(sequence, found);
   absl::StatusOr<Reservation> reservation = absl::ResourceExhaustedError("");
   if (MakeFree(wanted)) reservation = resources_.pool->Reserve(options_.name, need);
@@ -124,8 +137,10 @@ std::vector<PrefixCache::CachedBlock> EngineCore::FindCached(const Sequence& seq
   if (!options_.prefix_cache) return {};
   const CacheKeys& keys = sequence.request.cache;
   auto found = cache_.Lookup(keys.blocks, keys.exact_space, keys.approx_space);
-  const std::int32_t usable = UsableCachedTokens(static_cast<std::int64_t>(found.size()),
-                                                 sequence.total(), sequence.request.prefill_only);
+  // What still has to be scored has to run, whatever is cached.
+  const std::int64_t total = sequence.wants_scores() ? sequence.scored : sequence.total();
+  const std::int32_t usable = UsableCachedTokens(static_cast<std::int64_t>(found.size()), total,
+                                                 sequence.request.prefill_only);
   found.resize(static_cast<std::size_t>(usable / kBlockTokens));
   return found;
 }
@@ -187,8 +202,34 @@ void EngineCore::ReportCached(Sequence& sequence) {
 bool EngineCore::CanFree(std::int64_t pages) {
   const std::int64_t short_of = pages - resources_.pool->free_pages();
   if (short_of <= 0 || cache_.EvictablePages(short_of) >= short_of) return true;
-  resources_.pool->AskReclaim(short_of, reclaimer_);
+  others_may_yield_ = resources_.pool->AskReclaim(short_of, reclaimer_) > 0;
   return false;
+}
+
+bool EngineCore::WorthWaiting() {
+  if (!others_may_yield_) return false;
+  const double now = Now();
+  if (short_since_ == 0) short_since_ = now;
+  return now - short_since_ < kYieldPatience;
+}
+
+bool EngineCore::PreemptFor(const Sequence& head, std::int64_t pages) {
+  if (WorthWaiting()) return false;
+  const auto may_go = [&head](const Sequence& s) {
+    return !s.parked() && s.key.priority < head.key.priority;
+  };
+  std::int64_t could = resources_.pool->free_pages() + cache_.EvictablePages(pages);
+  for (const auto& [key, sequence] : running_) {
+    if (!may_go(*sequence)) continue;
+    could += sequence->kv.table.total_pages() + sequence->reservation.remaining();
+  }
+  if (could < pages) return false;
+  while (!CanFree(pages)) {
+    Sequence* victim = Victim();
+    if (victim == nullptr || !may_go(*victim)) return false;
+    Preempt(*victim);
+  }
+  return true;
 }
 
 bool EngineCore::MakeFree(std::int64_t pages) {
@@ -198,18 +239,28 @@ bool EngineCore::MakeFree(std::int64_t pages) {
   return true;
 }
 
+std::vector<Sequence*> EngineCore::Seated() const {
+  std::vector<Sequence*> seated;
+  for (const auto& [key, sequence] : running_) {
+    if (seated.size() == static_cast<std::size_t>(options_.max_running)) break;
+    if (!sequence->parked()) seated.push_back(sequence);
+  }
+  return seated;
+}
+
 void EngineCore::GrowDecoding() {
-  for (auto it = running_.begin(); it != running_.end();) {
-    Sequence& sequence = *it->second;
-    const ServiceKey key = it->first;
-    if (!sequence.parked() && sequence.decoding()) {
-      while (!Grow(sequence)) {
-        Sequence& victim = Victim();
-        Preempt(victim);
-        if (&victim == &sequence) break;
+  for (Sequence* sequence : Seated()) {
+    sequence->short_of_pages = false;
+    if (running_.count(sequence->key) == 0 || !sequence->decoding()) continue;  // pre-empted by now
+    while (!Grow(*sequence)) {
+      if (WorthWaiting()) {
+        sequence->short_of_pages = true;
+        break;
       }
+      Sequence* victim = Victim();
+      Preempt(*victim);
+      if (victim == sequence) break;
     }
-    it = running_.upper_bound(key);
   }
 }
 
@@ -217,15 +268,17 @@ bool EngineCore::Grow(Sequence& sequence) {
   const std::int64_t missing =
       sequence.kv.table.PagesMissingFor(sequence.rows + 1) - sequence.reservation.remaining();
   if (missing <= 0) return true;
-  return MakeFree(missing) && sequence.reservation.Grow(missing).ok();
+  if (!MakeFree(missing) || !sequence.reservation.Grow(missing).ok()) return false;
+  short_since_ = 0;
+  return true;
 }
 
-// The youngest of the lowest priority. Pages of a parked sequence are in a writer's hands, so
-// taking it would free nothing. The caller's own sequence is always there.
-Sequence& EngineCore::Victim() {
-  auto it = running_.rbegin();
-  while (it->second->parked()) ++it;
-  return *it->second;
+// The youngest of the lowest priority; null: none. Pages of a parked sequence are in a writer's
+// hands, so taking it would free nothing.
+Sequence* EngineCore::Victim() {
+  const auto it = std::find_if(running_.rbegin(), running_.rend(),
+                               [](const auto& entry) { return !entry.second->parked(); });
+  return it == running_.rend() ? nullptr : it->second;
 }
 
 void EngineCore::Preempt(Sequence& sequence) {
@@ -254,12 +307,18 @@ std::vector<StepSlice> EngineCore::Plan() {
   std::vector<StepSlice> slices;
   std::vector<StepSlice> prompts;
   std::vector<PromptDemand> demands;
+  bool waits = false;
   for (const auto& [key, sequence] : running_) {
-    if (sequence->parked()) {
-      if (sequence->landing->sinks_done) continue;
-      prompts.push_back({.sequence = sequence, .sinks = true});
-      demands.push_back({.begin = 0, .end = kSinkTokens, .whole_pages = true});
-    } else if (sequence->decoding()) {
+    if (!sequence->parked() || sequence->landing->sinks_done) continue;
+    prompts.push_back({.sequence = sequence, .sinks = true});
+    demands.push_back({.begin = 0, .end = kSinkTokens, .whole_pages = true});
+  }
+  for (Sequence* sequence : Seated()) {
+    if (sequence->decoding()) {
+      if (sequence->short_of_pages) {
+        waits = true;
+        continue;
+      }
       slices.push_back({.sequence = sequence,
                         .begin = sequence->rows,
                         .end = sequence->rows + 1,
@@ -277,10 +336,12 @@ std::vector<StepSlice> EngineCore::Plan() {
     StepSlice& slice = prompts[i];
     slice.begin = demands[i].begin;
     slice.end = slice.begin + rows[i];
-    slice.samples = !slice.sinks && !slice.sequence->request.prefill_only &&
+    const EngineRequest& request = slice.sequence->request;
+    slice.samples = !slice.sinks && !request.prefill_only && request.stop.max_tokens > 0 &&
                     slice.end == slice.sequence->total();
     slices.push_back(slice);
   }
+  stalled_ = waits && slices.empty();
   return slices;
 }
 
@@ -295,7 +356,7 @@ EngineCore::StepOutcome EngineCore::Step() {
     slice.sequence->kv.table.EnsureCapacity(slice.end, slice.sequence->reservation);
   }
   const double start = Now();
-  outcome.sampled = runner_.Run(outcome.slices);
+  outcome.results = runner_.Run(outcome.slices);
   const double seconds = Now() - start;
   metrics_.step_seconds.Observe(seconds);
   Commit(outcome.slices, seconds);
@@ -349,22 +410,61 @@ void EngineCore::Touch(const Sequence& sequence) {
 }
 
 void EngineCore::Deliver(StepOutcome outcome) {
-  std::size_t next = 0;
-  for (const StepSlice& slice : outcome.slices) {
-    Sequence& sequence = *slice.sequence;
+  for (std::size_t i = 0; i < outcome.slices.size(); ++i) {
+    Sequence& sequence = *outcome.slices[i].sequence;
     if (!outcome.status.ok()) {
       Fail(sequence, outcome.status);
-    } else if (slice.samples) {
-      const absl::StatusOr<SampledToken>& sampled = outcome.sampled[next++];
-      if (sampled.ok()) {
-        DeliverToken(sequence, *sampled);
-      } else {
-        Fail(sequence, sampled.status());
-      }
-    } else if (sequence.request.prefill_only && sequence.rows == sequence.total()) {
+      continue;
+    }
+    const SliceResult& result = outcome.results[i];
+    if (!result.status.ok()) {
+      Fail(sequence, result.status);
+      continue;
+    }
+    if (sequence.wants_scores()) DeliverScores(sequence, result.prompt);
+    if (result.sampled.has_value()) {
+      DeliverToken(sequence, *result.sampled);
+    } else if (sequence.rows == sequence.total() && sequence.request.prefill_only) {
       Finish(sequence, FinishInfo());
+    } else if (sequence.rows == sequence.total() && sequence.request.stop.max_tokens == 0) {
+      FinishInfo info;
+      info.reason = FinishReason::kLength;
+      Finish(sequence, std::move(info));
     }
   }
+}
+
+void EngineCore::DeliverScores(Sequence& sequence,
+                               const std::vector<std::vector<TokenLogprob>>& scores) {
+  TokenDelta delta;
+  const auto flush = [&] {
+    if (!delta.prompt_logprobs.empty()) {
+      sequence.listener->OnTokens(std::exchange(delta, TokenDelta()));
+    }
+  };
+  if (sequence.scored == 0) {
+    constexpr float kNone = std::numeric_limits<float>::quiet_NaN();
+    delta.prompt_logprobs.push_back(WithBytes({{sequence.tokens[0], kNone}}));
+    sequence.scored = 1;
+  }
+  for (const std::vector<TokenLogprob>& token : scores) {
+    delta.prompt_logprobs.push_back(WithBytes(token));
+    ++sequence.scored;
+    if (delta.prompt_logprobs.size() == kScoresPerDelta) flush();
+  }
+  flush();
+}
+
+std::vector<TokenLogprobEntry> EngineCore::WithBytes(
+    const std::vector<TokenLogprob>& tokens) const {
+  std::vector<TokenLogprobEntry> entries;
+  entries.reserve(tokens.size());
+  for (const TokenLogprob& entry : tokens) {
+    std::string bytes;
+    if (resources_.tokenizer != nullptr) bytes = resources_.tokenizer->TokenBytes(entry.token);
+    entries.push_back({entry.token, entry.logprob, std::move(bytes)});
+  }
+  return entries;
 }
 
 void EngineCore::DeliverToken(Sequence& sequence, const SampledToken& sampled) {
@@ -374,14 +474,7 @@ void EngineCore::DeliverToken(Sequence& sequence, const SampledToken& sampled) {
   TokenDelta delta;
   delta.text = std::move(outcome.text);
   delta.token_ids = {sampled.token};
-  if (!sampled.logprobs.empty()) {
-    std::vector<TokenLogprobEntry>& entries = delta.logprobs.emplace_back();
-    for (const TokenLogprob& entry : sampled.logprobs) {
-      std::string bytes;
-      if (resources_.tokenizer != nullptr) bytes = resources_.tokenizer->TokenBytes(entry.token);
-      entries.push_back({entry.token, entry.logprob, std::move(bytes)});
-    }
-  }
+  if (!sampled.logprobs.empty()) delta.logprobs.push_back(WithBytes(sampled.logprobs));
   sequence.listener->OnTokens(std::move(delta));
   if (!outcome.finished) return;
   FinishInfo info;

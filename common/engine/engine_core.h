@@ -25,7 +25,7 @@ class EngineCore {
   struct StepOutcome {
     absl::Status status;  // not ok: nothing ran, the slices' requests fail
     std::vector<StepSlice> slices;
-    std::vector<absl::StatusOr<SampledToken>> sampled;  // of the slices that sample, in order
+    std::vector<SliceResult> results;  // of each slice, in order
   };
 
   EngineCore(const EngineResources& resources, const EngineOptions& options);
@@ -35,7 +35,8 @@ class EngineCore {
   void AbortAll(const absl::Status& reason);
   void PublishPrefix(RequestHandle handle);
   void AbandonPrefix(RequestHandle handle);
-  void EvictPages(std::int64_t pages) { cache_.EvictPages(pages); }
+  // Returns the pages really freed.
+  std::int64_t EvictPages(std::int64_t pages) { return cache_.EvictPages(pages); }
   void ClearCache() { cache_.Clear(); }
   // Who this engine is when it asks the pool's others for pages.
   void set_reclaimer(const void* self) { reclaimer_ = self; }
@@ -44,6 +45,8 @@ class EngineCore {
   void Admit();
   // Whether a step would do anything.
   bool HasWork() const;
+  // The last step did nothing because another engine is about to give pages back.
+  bool WaitsForPages() const { return stalled_; }
   bool HasWaiting() const { return !waiting_.empty(); }
   // Forward and sampling; inside the gate.
   StepOutcome Step();
@@ -54,6 +57,8 @@ class EngineCore {
   EngineStats GetStats();
 
  private:
+  // Whether `sequence` would be among the max_running that compute.
+  bool HasSeat(const Sequence& sequence) const;
   bool TryAdmit(Sequence& sequence);
   std::int64_t Headroom() const;
   // Cached blocks that `sequence` may start from; valid until the cache changes.
@@ -65,11 +70,18 @@ class EngineCore {
   // Whether `pages` are free or would be without unused cached blocks. If not, other engines are
   // asked for theirs.
   bool CanFree(std::int64_t pages);
+  // After CanFree said no: another engine may give pages back soon, so nobody is pre-empted yet.
+  bool WorthWaiting();
   // Frees cached pages if that is enough; false changes nothing.
   bool MakeFree(std::int64_t pages);
+  // Pre-empts sequences of lower priority than `head` until `pages` can be had; false (nothing
+  // changes) if all of them would not be enough.
+  bool PreemptFor(const Sequence& head, std::int64_t pages);
+  // The sequences that compute in the next step: the first max_running that are not parked.
+  std::vector<Sequence*> Seated() const;
   void GrowDecoding();
   bool Grow(Sequence& sequence);
-  Sequence& Victim();
+  Sequence* Victim();
   void Preempt(Sequence& sequence);
   void BackToWaiting(Sequence& sequence);
   std::vector<StepSlice> Plan();
@@ -77,7 +89,9 @@ class EngineCore {
   void TakeOverIfComplete(Sequence& sequence);
   void StoreBlocks(Sequence& sequence);
   void Touch(const Sequence& sequence);
+  void DeliverScores(Sequence& sequence, const std::vector<std::vector<TokenLogprob>>& scores);
   void DeliverToken(Sequence& sequence, const SampledToken& sampled);
+  std::vector<TokenLogprobEntry> WithBytes(const std::vector<TokenLogprob>& tokens) const;
   void Fail(Sequence& sequence, absl::Status status);
   void Finish(Sequence& sequence, FinishInfo info);
 
@@ -94,6 +108,9 @@ class EngineCore {
   std::map<ServiceKey, Sequence*> running_;  // admitted, parked ones included
   std::int64_t finished_ = 0;
   std::int64_t preemptions_ = 0;
+  bool stalled_ = false;
+  bool others_may_yield_ = false;  // as of the last time they were asked
+  double short_since_ = 0;         // when pages of others were first waited for; 0: not waiting
 };
 
 }  // namespace baton

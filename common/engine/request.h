@@ -74,7 +74,7 @@ struct Admission {
 
 struct TokenLogprobEntry {
   std::int32_t token_id = 0;
-  float logprob = 0;
+  float logprob = 0;  // NaN: the first token of a prompt, which has none
   std::string bytes;  // the token's own; may be part of a character
 };
 
@@ -84,6 +84,8 @@ struct TokenDelta {
   // Per token: the chosen one first, then the top_logprobs most likely ones (the chosen one again
   // if it is among them). Empty unless asked for.
   std::vector<std::vector<TokenLogprobEntry>> logprobs;
+  // The same of the prompt's next tokens, in order and each once; in deltas before the first token.
+  std::vector<std::vector<TokenLogprobEntry>> prompt_logprobs;
 };
 
 enum class FinishReason { kStop, kLength, kCancelled, kError };

@@ -168,6 +168,14 @@ bool NeedsHistory(const SamplingParams& params) {
          params.frequency_penalty != 0;
 }
 
+absl::StatusOr<std::vector<TokenLogprob>> ScoreToken(std::span<const float> logits,
+                                                     std::int32_t token, int top,
+                                                     SamplerScratch& scratch) {
+  absl::Status status = CheckLogits(logits);
+  if (!status.ok()) return status;
+  return Logprobs(logits, token, top, scratch);
+}
+
 absl::StatusOr<SampledToken> SampleToken(const SampleRequest& request, SamplerScratch& scratch) {
   absl::Status status = CheckLogits(request.logits);
   if (!status.ok()) return status;

@@ -55,6 +55,12 @@ struct SamplerScratch {
   std::vector<std::int32_t> ids;
 };
 
+// Log-probabilities of a token of which it is known that it follows, as SampledToken::logprobs.
+// INTERNAL when the logits hold NaN or +infinity.
+absl::StatusOr<std::vector<TokenLogprob>> ScoreToken(std::span<const float> logits,
+                                                     std::int32_t token, int top,
+                                                     SamplerScratch& scratch);
+
 // INTERNAL when the logits hold NaN or +infinity, or nothing is left to choose from.
 absl::StatusOr<SampledToken> SampleToken(const SampleRequest& request, SamplerScratch& scratch);
 

@@ -18,6 +18,8 @@ Sequence::Sequence(RequestHandle handle, ServiceKey key, EngineRequest request,
       text(std::move(text)),
       kv(layers, kv_heads, layout),
       reported(this->request.report_from),
+      // A request that goes on elsewhere has delivered them.
+      scored(this->request.resume_tokens.empty() ? 0 : static_cast<std::int32_t>(tokens.size())),
       handoff_open(this->request.handoff_end > 0) {
   if (NeedsHistory(this->request.sampling)) {
     for (const std::int32_t token : tokens) history.AddPrompt(token);
@@ -28,6 +30,14 @@ std::int32_t Sequence::RowsToAdmit() const {
   if (request.prefill_only) return total();
   const std::int64_t most = prompt_size() + request.stop.max_tokens;
   return static_cast<std::int32_t>(std::min<std::int64_t>(total() + 1, most));
+}
+
+Sequence::TokenRange Sequence::ScoredBy(std::int32_t row_begin, std::int32_t row_end) const {
+  if (!wants_scores()) return {};
+  // Row i gives the probabilities of token i + 1.
+  const std::int32_t begin = std::max({row_begin + 1, scored, std::int32_t{1}});
+  const auto end = static_cast<std::int32_t>(std::min<std::int64_t>(row_end + 1, prompt_size()));
+  return {begin, std::max(begin, end)};
 }
 
 TokenOutcome Sequence::Accept(std::int32_t token) {

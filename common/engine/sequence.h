@@ -63,6 +63,16 @@ struct Sequence {
   }
   bool parked() const { return landing.has_value(); }
   std::int32_t total() const { return static_cast<std::int32_t>(tokens.size()); }
+  // Some log-probabilities of the prompt are still to be delivered.
+  bool wants_scores() const {
+    return request.sampling.prompt_logprobs && !request.prefill_only && scored < prompt_size();
+  }
+  // Prompt tokens whose log-probabilities these rows give and that are wanted.
+  struct TokenRange {
+    std::int32_t begin = 0;
+    std::int32_t end = 0;
+  };
+  TokenRange ScoredBy(std::int32_t row_begin, std::int32_t row_end) const;
   // The one row of a sequence that generates.
   bool decoding() const { return generated() > 0 && rows + 1 == total(); }
   // Rows the reservation at admission covers: what is known plus one token, so that every
@@ -93,8 +103,10 @@ struct Sequence {
   bool approximate = false;        // some row came from elsewhere
   std::optional<OpenLanding> landing;
   std::int32_t reported = 0;  // prefill_only: tokens already reported
+  std::int32_t scored = 0;    // prompt tokens whose log-probabilities were delivered
   bool admitted_once = false;
-  bool handoff_open = false;  // a landing is still wanted at the next admission
+  bool short_of_pages = false;  // sits this step out: pages are about to come
+  bool handoff_open = false;    // a landing is still wanted at the next admission
 
   // For FinishInfo.
   double submitted_at = 0;

@@ -7,6 +7,9 @@
 namespace baton {
 namespace {
 
+// Rows of logits held at a time while a prompt is scored.
+constexpr std::int32_t kScoreRows = 32;
+
 // Reports each layer of the producer's slices as soon as its rows are in the pages.
 class ReportHook final : public CaptureHook {
  public:
@@ -43,7 +46,7 @@ StepRunner::StepRunner(std::shared_ptr<const Model> model, const AdapterSet* ada
                        Executor& executor)
     : model_(std::move(model)), executor_(executor), pass_(model_, adapters, executor) {}
 
-std::vector<absl::StatusOr<SampledToken>> StepRunner::Run(const std::vector<StepSlice>& slices) {
+std::vector<SliceResult> StepRunner::Run(const std::vector<StepSlice>& slices) {
   tokens_.clear();
   positions_.clear();
   batch_.clear();
@@ -65,20 +68,59 @@ std::vector<absl::StatusOr<SampledToken>> StepRunner::Run(const std::vector<Step
   float* hidden = pass_.Embed(tokens_);
   pass_.RunLayers(0, static_cast<int>(model_->config().layers), hidden,
                   {.positions = positions_, .sequences = batch_}, reports ? &hook : nullptr);
-  return Sample(slices, hidden);
+  std::vector<SliceResult> results(slices.size());
+  for (std::size_t i = 0; i < slices.size(); ++i) {
+    if (slices[i].sequence->wants_scores()) {
+      Score(slices[i], batch_[i].row_begin, hidden, results[i]);
+    }
+  }
+  Sample(slices, hidden, results);
+  return results;
 }
 
-std::vector<absl::StatusOr<SampledToken>> StepRunner::Sample(const std::vector<StepSlice>& slices,
-                                                             const float* hidden) {
+void StepRunner::Score(const StepSlice& slice, std::int32_t row_begin, const float* hidden,
+                       SliceResult& result) {
+  const Sequence& sequence = *slice.sequence;
+  const Sequence::TokenRange targets = sequence.ScoredBy(slice.begin, slice.end);
+  const auto vocab = static_cast<std::size_t>(model_->config().vocab);
+  const int top = sequence.request.sampling.top_logprobs;
+  result.prompt.resize(static_cast<std::size_t>(targets.end - targets.begin));
   std::vector<std::int32_t> rows;
-  std::vector<const Sequence*> sequences;
-  for (std::size_t i = 0; i < slices.size(); ++i) {
-    if (!slices[i].samples) continue;
-    rows.push_back(batch_[i].row_end - 1);
-    sequences.push_back(slices[i].sequence);
+  for (std::int32_t begin = targets.begin; begin < targets.end; begin += kScoreRows) {
+    const std::int32_t end = std::min(targets.end, begin + kScoreRows);
+    rows.resize(static_cast<std::size_t>(end - begin));
+    std::iota(rows.begin(), rows.end(), row_begin + begin - 1 - slice.begin);
+    const float* logits = pass_.Logits(hidden, rows);
+    std::vector<absl::Status> failed(rows.size());
+    executor_.ParallelFor(end - begin, 1, [&](std::int64_t from, std::int64_t to) {
+      thread_local SamplerScratch scratch;
+      for (std::int64_t i = from; i < to; ++i) {
+        const auto row = static_cast<std::size_t>(i);
+        auto scores =
+            ScoreToken({logits + row * vocab, vocab},
+                       sequence.tokens[static_cast<std::size_t>(begin) + row], top, scratch);
+        failed[row] = scores.status();
+        if (!scores.ok()) continue;
+        result.prompt[static_cast<std::size_t>(begin - targets.begin) + row] = *std::move(scores);
+      }
+    });
+    for (absl::Status& status : failed) {
+      if (!status.ok()) result.status = std::move(status);
+    }
+    if (!result.status.ok()) return;
   }
-  std::vector<absl::StatusOr<SampledToken>> results(rows.size(), SampledToken());
-  if (rows.empty()) return results;
+}
+
+void StepRunner::Sample(const std::vector<StepSlice>& slices, const float* hidden,
+                        std::vector<SliceResult>& results) {
+  std::vector<std::int32_t> rows;
+  std::vector<std::size_t> sampling;  // indices of the slices that sample
+  for (std::size_t i = 0; i < slices.size(); ++i) {
+    if (!slices[i].samples || !results[i].status.ok()) continue;
+    rows.push_back(batch_[i].row_end - 1);
+    sampling.push_back(i);
+  }
+  if (rows.empty()) return;
   const float* logits = pass_.Logits(hidden, rows);
   const auto vocab = static_cast<std::size_t>(model_->config().vocab);
   executor_.ParallelFor(static_cast<std::int64_t>(rows.size()), 1,
@@ -86,7 +128,8 @@ std::vector<absl::StatusOr<SampledToken>> StepRunner::Sample(const std::vector<S
                           // Kept by its thread: a decode step allocates no vocabulary's worth.
                           thread_local SamplerScratch scratch;
                           for (std::int64_t i = begin; i < end; ++i) {
-                            const Sequence& sequence = *sequences[static_cast<std::size_t>(i)];
+                            const std::size_t index = sampling[static_cast<std::size_t>(i)];
+                            const Sequence& sequence = *slices[index].sequence;
                             SampleRequest request;
                             request.logits = {logits + static_cast<std::size_t>(i) * vocab, vocab};
                             request.params = &sequence.request.sampling;
@@ -96,10 +139,11 @@ std::vector<absl::StatusOr<SampledToken>> StepRunner::Sample(const std::vector<S
                             if (sequence.generated() < sequence.request.stop.min_tokens) {
                               request.forbidden = sequence.end_tokens;
                             }
-                            results[static_cast<std::size_t>(i)] = SampleToken(request, scratch);
+                            auto sampled = SampleToken(request, scratch);
+                            results[index].status = sampled.status();
+                            if (sampled.ok()) results[index].sampled = *std::move(sampled);
                           }
                         });
-  return results;
 }
 
 }  // namespace baton

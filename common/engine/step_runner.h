@@ -5,9 +5,10 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
-#include "absl/status/statusor.h"
+#include "absl/status/status.h"
 #include "common/engine/sampler.h"
 #include "common/engine/sequence.h"
 #include "common/model/model.h"
@@ -23,17 +24,28 @@ struct StepSlice {
   bool samples = false;  // the last row gives the next token
 };
 
+// What a step gave for one slice.
+struct SliceResult {
+  absl::Status status;  // not ok: its request fails
+  // Of the prompt tokens of Sequence::ScoredBy, as SampledToken::logprobs.
+  std::vector<std::vector<TokenLogprob>> prompt;
+  std::optional<SampledToken> sampled;
+};
+
 class StepRunner {
  public:
   StepRunner(std::shared_ptr<const Model> model, const AdapterSet* adapters, Executor& executor);
 
-  // One result per slice that samples, in order. Rows are in the tables afterwards; layers of
-  // prefill_only slices were reported through OnKvReady as they were appended.
-  std::vector<absl::StatusOr<SampledToken>> Run(const std::vector<StepSlice>& slices);
+  // One result per slice, in order. Rows are in the tables afterwards; layers of prefill_only
+  // slices were reported through OnKvReady as they were appended.
+  std::vector<SliceResult> Run(const std::vector<StepSlice>& slices);
 
  private:
-  std::vector<absl::StatusOr<SampledToken>> Sample(const std::vector<StepSlice>& slices,
-                                                   const float* hidden);
+  void Sample(const std::vector<StepSlice>& slices, const float* hidden,
+              std::vector<SliceResult>& results);
+  // Log-probabilities of the prompt, some rows of logits at a time.
+  void Score(const StepSlice& slice, std::int32_t row_begin, const float* hidden,
+             SliceResult& result);
 
   const std::shared_ptr<const Model> model_;
   Executor& executor_;

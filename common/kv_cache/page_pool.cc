@@ -232,13 +232,12 @@ std::shared_ptr<void> PagePool::AddReclaimer(Reclaim reclaim) {
 
 int PagePool::AskReclaim(std::int64_t pages, const void* self) {
   MutexLock lock(impl_->reclaimers->mu);
-  int asked = 0;
+  int willing = 0;
   for (const auto& [key, reclaim] : impl_->reclaimers->callbacks) {
     if (key == self) continue;
-    reclaim(pages);
-    ++asked;
+    if (reclaim(pages)) ++willing;
   }
-  return asked;
+  return willing;
 }
 
 }  // namespace baton

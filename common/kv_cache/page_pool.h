@@ -99,11 +99,12 @@ class PagePool : public std::enable_shared_from_this<PagePool> {
   std::int64_t free_pages() const;
 
   // Someone who can give pages back when asked (an engine's prefix cache). `reclaim(pages)` runs
-  // on the asking thread under the pool's reclaim lock: it must only enqueue. After the returned
-  // handle is gone it neither runs nor is running.
-  using Reclaim = std::function<void(std::int64_t pages)>;
+  // on the asking thread under the pool's reclaim lock: it must only enqueue; false: there is
+  // nothing to give. After the returned handle is gone it neither runs nor is running.
+  using Reclaim = std::function<bool(std::int64_t pages)>;
   [[nodiscard]] std::shared_ptr<void> AddReclaimer(Reclaim reclaim);
-  // Asks everybody but the holder of `self` (may be null) for pages. Returns how many were asked.
+  // Asks everybody but the holder of `self` (may be null) for pages. Returns how many of them may
+  // have some.
   int AskReclaim(std::int64_t pages, const void* self);
 
  private:

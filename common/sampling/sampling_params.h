@@ -26,10 +26,12 @@ struct SamplingParams {
   // penalties and temperature.
   bool logprobs = false;
   int top_logprobs = 0;
+  bool prompt_logprobs = false;  // of the prompt's tokens, too; needs logprobs
 };
 
 struct StopParams {
-  std::int64_t max_tokens = 0;  // >= 1 for generation; counts resumed tokens
+  // >= 1 for generation; counts resumed tokens. 0: only the prompt's log-probabilities are wanted.
+  std::int64_t max_tokens = 0;
   // End tokens (eos, stop_token_ids) can't be chosen and stop strings are not looked for before
   // this many tokens.
   std::int64_t min_tokens = 0;

@@ -58,6 +58,9 @@ absl::Status ValidateSampling(const SamplingParams& params, const SamplingLimits
     return absl::InvalidArgumentError(
         Cat("top_logprobs: ", params.top_logprobs, " needs logprobs to be true"));
   }
+  if (params.prompt_logprobs && !params.logprobs) {
+    return absl::InvalidArgumentError("prompt_logprobs: needs logprobs to be true");
+  }
   BATON_RETURN_IF_ERROR(CheckCount("logit_bias", params.logit_bias.size(), kMaxLogitBiasEntries));
   for (std::size_t i = 0; i < params.logit_bias.size(); ++i) {
     const auto& [id, bias] = params.logit_bias[i];
@@ -69,8 +72,13 @@ absl::Status ValidateSampling(const SamplingParams& params, const SamplingLimits
 }
 
 absl::Status ValidateStop(const StopParams& params, const SamplingLimits& limits) {
-  BATON_RETURN_IF_ERROR(
-      CheckRange("max_tokens", params.max_tokens, std::int64_t{1}, kMaxMaxTokens));
+  if (params.max_tokens == 0 && !limits.scoring) {
+    return absl::InvalidArgumentError(Cat("max_tokens: 0 is outside [1, ", kMaxMaxTokens,
+                                          "]; 0 needs the prompt's log-probabilities "
+                                          "(prompt_logprobs, or echo with logprobs)"));
+  }
+  BATON_RETURN_IF_ERROR(CheckRange("max_tokens", params.max_tokens,
+                                   std::int64_t{limits.scoring ? 0 : 1}, kMaxMaxTokens));
   BATON_RETURN_IF_ERROR(
       CheckRange("min_tokens", params.min_tokens, std::int64_t{0}, params.max_tokens));
   BATON_RETURN_IF_ERROR(CheckCount("stop", params.stop.size(), kMaxStopStrings));
@@ -92,7 +100,7 @@ absl::Status ValidateStop(const StopParams& params, const SamplingLimits& limits
 
 absl::Status CheckContext(std::int64_t prompt_tokens, std::int64_t max_tokens,
                           std::int64_t max_context) {
-  if (prompt_tokens >= max_context) {
+  if (prompt_tokens > max_context || (prompt_tokens == max_context && max_tokens != 0)) {
     return absl::InvalidArgumentError(Cat("prompt: ", prompt_tokens,
                                           " tokens leave no room in the context of ", max_context,
                                           " tokens (max_tokens ", max_tokens, ")"));

@@ -15,8 +15,10 @@
 namespace baton {
 
 struct SamplingLimits {
-  std::int64_t vocab_size =
-      0;  // token ids must be below; 0: unknown, only negative ids are refused
+  // Token ids must be below; 0: unknown, only negative ids are refused.
+  std::int64_t vocab_size = 0;
+  // max_tokens may be 0: the prompt is scored (prompt_logprobs) and nothing generated.
+  bool scoring = false;
 };
 
 inline constexpr double kMaxTemperature = 100;
@@ -34,12 +36,12 @@ inline constexpr std::int64_t kMaxMaxTokens = std::int64_t{1} << 30;
 
 absl::Status ValidateSampling(const SamplingParams& params, const SamplingLimits& limits);
 
-// max_tokens must be in [1, 2^30]; whether it fits the context is for whoever knows the prompt
-// (CheckContext).
+// max_tokens must be in [1, 2^30] (see SamplingLimits::scoring for 0); whether it fits the context
+// is for whoever knows the prompt (CheckContext).
 absl::Status ValidateStop(const StopParams& params, const SamplingLimits& limits);
 
 // INVALID_ARGUMENT with the three numbers when prompt + max_tokens is over the context, or when the
-// prompt leaves no room for a token.
+// prompt leaves no room for a token (unless max_tokens is 0).
 absl::Status CheckContext(std::int64_t prompt_tokens, std::int64_t max_tokens,
                           std::int64_t max_context);
 

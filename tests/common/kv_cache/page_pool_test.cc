@@ -198,11 +198,20 @@ TEST(PagePool, ThreadsShareItExactly) {
 TEST(PagePool, ReclaimersAreAskedUntilTheyLeave) {
   auto pool = *PagePool::Create(kLayout, 4);
   std::int64_t a = 0, b = 0;
-  auto handle_a = pool->AddReclaimer([&](std::int64_t n) { a += n; });
-  auto handle_b = pool->AddReclaimer([&](std::int64_t n) { b += n; });
+  bool b_has_some = true;
+  auto handle_a = pool->AddReclaimer([&](std::int64_t n) {
+    a += n;
+    return true;
+  });
+  auto handle_b = pool->AddReclaimer([&](std::int64_t n) {
+    b += n;
+    return b_has_some;
+  });
   EXPECT_EQ(pool->AskReclaim(3, handle_a.get()), 1);
   EXPECT_EQ(a, 0);
   EXPECT_EQ(b, 3);
+  b_has_some = false;
+  EXPECT_EQ(pool->AskReclaim(0, handle_a.get()), 0) << "asked, but with nothing to give";
   handle_b.reset();
   EXPECT_EQ(pool->AskReclaim(5, nullptr), 1);
   EXPECT_EQ(a, 5);
