@@ -50,6 +50,11 @@ class TreeBuilder : public YAML::EventHandler {
     if (tag == "!" && value.find(kEndMark) != std::string::npos) {
       throw Refused{mark.line + 1, "not valid YAML: a quote is opened here and never closed"};
     }
+    // yaml-cpp makes single bytes of these two, which are not UTF-8.
+    if (!IsValidUtf8(value)) {
+      throw Refused{mark.line + 1,
+                    "the escapes \\N and \\_ are not supported; write \\u0085 or \\u00a0"};
+    }
     if (WantsKey()) {
       stack_.back().key = value;
       stack_.back().key_line = mark.line + 1;

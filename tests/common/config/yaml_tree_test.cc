@@ -108,6 +108,14 @@ TEST(YamlTreeTest, DeepButAllowed) {
   EXPECT_THAT(ErrorOf("[" + deep + "]"), HasSubstr("nested deeper than 32"));
 }
 
+// Found by the fuzz target: yaml-cpp makes bytes of these that no later reader takes as UTF-8.
+TEST(YamlTreeTest, EscapesThatWouldNotBeUtf8AreRefused) {
+  for (const char* text : {"\n\"a\\N\": 1\n", "\na: \"b\\_c\"\n"}) {
+    EXPECT_THAT(ErrorOf(text), HasSubstr("f.yaml:2: the escapes \\N and \\_")) << text;
+  }
+  EXPECT_EQ(ErrorOf("a: \"\\u0085 \\u00a0 \\L \\P \\x85\"\n"), "");
+}
+
 TEST(YamlTreeTest, MutatedTextNeverCrashes) {
   const std::string good =
       "log: {level: info}\nmodels:\n  - name: \"a\"\n    path: |\n      /x\n  - {name: 'b'}\n"

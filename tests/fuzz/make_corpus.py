@@ -1,0 +1,242 @@
+#!/usr/bin/env python3
+"""Makes the seeds that are not written by hand: tests/fuzz/make_corpus.py SHARED_DATA.
+
+Small files of the malformed set (CC0), the tiny fixtures' configs, and texts of our own.
+"""
+import json
+import pathlib
+import struct
+import sys
+
+HERE = pathlib.Path(__file__).resolve().parent
+DATA = HERE.parent / "data"
+LIMIT = 2048  # bytes; larger files only repeat the same
+
+
+def put(target, name, data):
+    folder = HERE / "corpus" / target
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / name).write_bytes(data if isinstance(data, bytes) else data.encode())
+
+
+def containers(shared):
+    for kind in ("gguf", "safetensors"):
+        for f in sorted((shared / "malformed" / kind).glob("*.bin")):
+            if f.stat().st_size <= LIMIT:
+                put(kind, f.stem, f.read_bytes())
+
+
+def gguf_string(s):
+    return struct.pack("<Q", len(s)) + s
+
+
+def gguf_value(v):
+    if isinstance(v, bool):
+        return struct.pack("<IB", 7, v)
+    if isinstance(v, int):
+        return struct.pack("<II", 4, v)
+    if isinstance(v, float):
+        return struct.pack("<If", 6, v)
+    if isinstance(v, str):
+        return struct.pack("<I", 8) + gguf_string(v.encode())
+    if isinstance(v[0], str):
+        return struct.pack("<IIQ", 9, 8, len(v)) + b"".join(gguf_string(s.encode()) for s in v)
+    return struct.pack("<IIQ", 9, 5, len(v)) + struct.pack(f"<{len(v)}i", *v)
+
+
+def gguf_model():
+    """Metadata of a whole model with a byte-level vocabulary."""
+    keys = {
+        "general.architecture": "llama", "llama.block_count": 1, "llama.context_length": 64,
+        "llama.embedding_length": 8, "llama.feed_forward_length": 12,
+        "llama.attention.head_count": 2, "llama.attention.head_count_kv": 1,
+        "llama.attention.layer_norm_rms_epsilon": 1e-5, "llama.rope.freq_base": 10000.0,
+        "llama.vocab_size": 6, "tokenizer.ggml.model": "gpt2", "tokenizer.ggml.pre": "smollm",
+        "tokenizer.ggml.tokens": ["<s>", "</s>", "a", "b", "ab", "Ġ"],
+        "tokenizer.ggml.token_type": [3, 3, 1, 1, 1, 1], "tokenizer.ggml.merges": ["a b"],
+        "tokenizer.ggml.bos_token_id": 0, "tokenizer.ggml.eos_token_id": 1,
+        "tokenizer.ggml.add_bos_token": True,
+    }
+    body = b"".join(gguf_string(k.encode()) + gguf_value(v) for k, v in keys.items())
+    put("gguf", "model", b"GGUF" + struct.pack("<IQQ", 3, 0, len(keys)) + body)
+
+
+def model_configs(shared):
+    configs = sorted((shared / "configs").glob("*.json")) + sorted(DATA.glob("tiny_*/config*.json"))
+    for f in configs:
+        put("model_config", f"{f.parent.name}_{f.stem}",
+            f.read_text() + "\n---\n" + '{"eos_token_id": [2, 3], "bos_token_id": 1}')
+
+
+def lora():
+    shapes = {"q_proj": (8, 16), "v_proj": (8, 8)}
+    tensors, data = {}, b""
+    for layer in range(2):
+        for module, (fan_in, fan_out) in shapes.items():
+            for side, shape in (("A", [2, fan_in]), ("B", [fan_out, 2])):
+                raw = struct.pack("<f", 0.5) * (shape[0] * shape[1])
+                name = f"base_model.model.model.layers.{layer}.self_attn.{module}.lora_{side}.weight"
+                tensors[name] = {"dtype": "F32", "shape": shape,
+                                 "data_offsets": [len(data), len(data) + len(raw)]}
+                data += raw
+    header = json.dumps(tensors).encode()
+    weights = struct.pack("<Q", len(header)) + header + data
+    config = {"peft_type": "LORA", "r": 2, "lora_alpha": 4, "bias": "none",
+              "target_modules": ["q_proj", "v_proj"]}
+    variants = {
+        "plain": config,
+        "rslora": {**config, "use_rslora": True},
+        "pattern": {**config, "rank_pattern": {"q_proj": 2}, "alpha_pattern": {"v_proj": 8}},
+        "dora": {**config, "use_dora": True},
+        "all_linear": {**config, "target_modules": "all-linear"},
+        "layers": {**config, "layers_to_transform": [0, 1], "layers_pattern": "layers"},
+    }
+    for name, c in variants.items():
+        put("lora", name, json.dumps(c).encode() + b"\n---\n" + weights)
+
+
+def tokenizer():
+    alphabet = [chr(c) for c in range(33, 127)]
+    vocab = {c: i for i, c in enumerate(alphabet)}
+    for extra in ("Ġ", "Ċ", "ab", "Ġa"):
+        vocab[extra] = len(vocab)
+    token = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
+    byte_level = {"type": "ByteLevel", "add_prefix_space": False, "use_regex": True}
+    base = {
+        "version": "1.0", "truncation": None, "padding": None,
+        "added_tokens": [{"id": len(vocab), "content": "<s>", **token},
+                         {"id": len(vocab) + 1, "content": "</s>", **token}],
+        "normalizer": None, "pre_tokenizer": byte_level, "post_processor": None,
+        "decoder": {"type": "ByteLevel"},
+        "model": {"type": "BPE", "vocab": vocab, "merges": ["a b", "Ġ a"]},
+    }
+    split = {"type": "Split", "pattern": {"Regex": r"\p{L}+|\p{N}{1,3}|\s+"}, "behavior": "Isolated",
+             "invert": False}
+    template = {"type": "TemplateProcessing",
+                "single": [{"SpecialToken": {"id": "<s>", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}],
+                "pair": [], "special_tokens": {"<s>": {"id": "<s>", "ids": [len(vocab)], "tokens": ["<s>"]}}}
+    variants = {
+        "plain": base,
+        "pairs": {**base, "model": {**base["model"], "merges": [["a", "b"], ["Ġ", "a"]]}},
+        "nfc": {**base, "normalizer": {"type": "NFC"}},
+        "split": {**base, "pre_tokenizer": {"type": "Sequence",
+                                            "pretokenizers": [split, {**byte_level, "use_regex": False}]}},
+        "digits": {**base, "pre_tokenizer": {"type": "Sequence", "pretokenizers": [
+            {"type": "Digits", "individual_digits": True}, byte_level]}},
+        "template": {**base, "post_processor": template},
+        "unigram": {**base, "model": {"type": "Unigram", "vocab": [["a", -1.0]], "unk_id": 0}},
+        "byte_fallback": {**base, "model": {**base["model"], "byte_fallback": True, "unk_token": "<s>"}},
+    }
+    config = {"bos_token": "<s>", "eos_token": {"content": "</s>"}, "add_bos_token": True}
+    for name, t in variants.items():
+        put("tokenizer_json", name, "\n---\n".join(
+            [json.dumps(t, ensure_ascii=False), json.dumps(config), "ab a <s> x1234\n"]))
+
+
+def texts(shared):
+    for line in (shared / "tokenizers" / "texts.jsonl").read_text().splitlines():
+        row = json.loads(line)
+        text = row["text"].encode()
+        if len(text) <= 400:
+            for kind in (b"\0", b"\1"):
+                put("tokenizer_encode", f"{row['id']}{kind[0]}", kind + text)
+    put("tokenizer_encode", "specials", b"\0<|im_start|>user\nhi<|im_end|>")
+    put("tokenizer_encode", "not_utf8", b"\0a\xff\xf0\x9f")
+
+
+def stops():
+    for name, stop, text in (
+            ("simple", ["END"], "some text END more"), ("overlap", ["aab", "ab", "b"], "aaaaab"),
+            ("nested", ["abcd", "bc"], "xabcx abcd"), ("none", [], "text"),
+            ("partial", ["\u00e9\u00e9"], "\u00e9 \u00e9"), ("prefixes", ["a", "aa", "aaa"], "baaa")):
+        put("stop_matcher", name, "\n".join(stop) + "\n---\n" + text)
+
+
+def wire():
+    # Offsets: docs/wire_format.md. The MAC is wrong; the target signs what it could read.
+    def frame(kind, chunks, payload, version=1, total=2, end=4):
+        return (b"0123456789abcdef" +
+                struct.pack("<4sHHQIIIIIIIIQQ16x", b"BTNF", version, kind, 7, 1, 0, 0, end, 0, total,
+                            len(chunks), 0, len(payload), 0) +
+                b"".join(struct.pack("<IIQQ", *c) for c in chunks) + payload)
+
+    rows = [(0, 1, 0, 8), (0, 2, 8, 8)]
+    put("wire_frame", "raw", frame(1, rows, bytes(16)))
+    put("wire_frame", "error", frame(2, [(0, 3, 0, 4)], b"oops", end=0))
+    put("wire_frame", "error_plain", frame(2, [], b"", end=0))
+    put("wire_frame", "version", frame(1, rows, bytes(16), version=2))
+    put("wire_frame", "gap", frame(1, [(0, 1, 0, 8), (0, 2, 9, 7)], bytes(16)))
+    put("wire_frame", "zeros", b"0123456789abcdef" + bytes(80))
+
+
+def yaml():
+    for name, text in {
+        "full": "name: n1\ntoken: x\nport: 7001\npeers: [a, \"b c\"]\nengine:\n  max_batch: 8\n  patience: 1.5s\n"
+                "  share: 0.5\n  learning_rate: 1e-4\n  pool_bytes: 1MiB\n  cache_bytes: auto\n  threads: 4\n"
+                "  chunked: no\n  policy: priority\nmodels:\n  - {name: a, path: /x}\n  - name: b\n    path: |\n      /y\n",
+        "quotes": "name: 'it''s'\npeers:\n- \"\\u00e9\\n\"\n- '# no comment'\n- null\n",
+        "anchor": "a: &x 1\nb: *x\n", "tag": "port: !!int \"7\"\n", "duplicate": "port: 1\nport: 2\n",
+        "empty": "", "flow": "{engine: {policy: fcfs, threads: null}, models: []}\n",
+        "env": "token: ${HOME}\nmodels: [{name: a, path: \"${X:-y}\"}]\n",
+        "numbers": "port: 0x1F\nengine: {max_batch: 1_000, share: .5, learning_rate: 1e-400}\n",
+        "escapes": "name: \"\\u0085\\x41\"\npeers: [\"\\N\", \"\\_\", \"\\L\"]\n", "two": "--- \nname: a\n---\nname: b\n", "bom": "\ufeffname: a\n",
+    }.items():
+        put("yaml_config", name, text)
+
+
+def openai():
+    chat = {"model": "m", "messages": [{"role": "system", "content": "s"}, {"role": "user", "content": "hi"}]}
+    bodies = {
+        "chat": (0, chat),
+        "chat_parts": (0, {**chat, "messages": [{"role": "user", "content": [{"type": "text", "text": "a"}]}]}),
+        "chat_all": (0, {**chat, "stream": True, "stream_options": {"include_usage": True}, "n": 2, "seed": 1,
+                         "max_tokens": 5, "max_completion_tokens": 5, "temperature": 0.5, "top_p": 0.9,
+                         "stop": ["a", "b"], "logprobs": True, "top_logprobs": 3, "logit_bias": {"5": -100},
+                         "presence_penalty": 0.1, "frequency_penalty": 0.1, "user": "u",
+                         "response_format": {"type": "text"}}),
+        "chat_tools": (0, {**chat, "tools": [{"type": "function", "function": {"name": "f"}}]}),
+        "completion": (1, {"model": "m", "prompt": "once", "max_tokens": 3, "echo": True, "logprobs": 2}),
+        "completion_many": (1, {"model": "m", "prompt": ["a", "b"], "best_of": 1, "suffix": None}),
+        "completion_ids": (1, {"model": "m", "prompt": [[1, 2], [3]], "stop": "x"}),
+        "empty": (0, {}),
+    }
+    for name, (kind, body) in bodies.items():
+        put("openai_request", name, bytes([kind]) + json.dumps(body).encode())
+    put("openai_request", "deep", b"\0" + b'{"a":' * 70 + b"1" + b"}" * 70)
+    put("openai_request", "not_utf8", b'\0{"model":"\xff"}')
+
+
+def http():
+    for name, text in {
+        "get": "GET /a?x=1 HTTP/1.1\r\nhost: x\r\n\r\n",
+        "post": "POST /v1 HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n{}",
+        "stream": "POST /stream HTTP/1.1\r\nhost: x\r\ncontent-length: 3\r\nconnection: close\r\n\r\nabc",
+        "chunked": "POST /a HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n",
+        "pipelined": "GET /a HTTP/1.1\r\nhost: x\r\n\r\nHEAD /b HTTP/1.1\r\nhost: x\r\n\r\n",
+        "old": "GET / HTTP/1.0\r\n\r\n",
+        "expect": "POST / HTTP/1.1\r\nhost: x\r\nexpect: 100-continue\r\ncontent-length: 1\r\n\r\nx",
+        "two_lengths": "POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 1\r\ncontent-length: 2\r\n\r\nxy",
+        "smuggle": "POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 4\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n",
+        "id": "GET / HTTP/1.1\r\nhost: x\r\nx-request-id: abc-1\r\n\r\n", "cut": "POST / HT", "upgrade":
+        "GET / HTTP/1.1\r\nhost: x\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\n",
+    }.items():
+        put("http_server", name, text)
+
+
+def main():
+    shared = pathlib.Path(sys.argv[1])
+    containers(shared)
+    gguf_model()
+    model_configs(shared)
+    lora()
+    tokenizer()
+    texts(shared)
+    stops()
+    wire()
+    yaml()
+    openai()
+    http()
+
+
+if __name__ == "__main__":
+    main()
