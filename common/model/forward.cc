@@ -169,8 +169,10 @@ void ForwardPass::RunAttention(int layer, float* hidden, const ForwardBatch& bat
       std::memcpy(k_rotated + r * kv_dim, k + r * ld, sizeof(float) * kv_dim);
     }
   }
-  Rope(q, ld, batch.positions.data(), w.inv_freq.data(), 1.0f, a.q_heads, a.head_dim, n, executor_);
-  Rope(k_rotated, ldk, batch.positions.data(), w.inv_freq.data(), 1.0f, a.kv_heads, a.head_dim, n,
+  const float scale = static_cast<float>(w.config.rope.attention_factor);
+  Rope(q, ld, batch.positions.data(), w.inv_freq.data(), scale, a.q_heads, a.head_dim, n,
+       executor_);
+  Rope(k_rotated, ldk, batch.positions.data(), w.inv_freq.data(), scale, a.kv_heads, a.head_dim, n,
        executor_);
   for (const SequenceSlice& s : batch.sequences) {
     s.view->Append(layer,
@@ -228,7 +230,9 @@ void ForwardPass::Attend(int layer, const float* q, float* out, const ForwardBat
                      .lse = nullptr});
   }
   if (tasks.empty()) return;
-  Attention(w.attention, *layout, tasks.data(), static_cast<std::int64_t>(tasks.size()), executor_);
+  AttentionShape shape = w.attention;
+  shape.window = w.layers[layer].window;
+  Attention(shape, *layout, tasks.data(), static_cast<std::int64_t>(tasks.size()), executor_);
 }
 
 void ForwardPass::RunMlp(int layer, float* hidden, std::int64_t n) {

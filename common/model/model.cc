@@ -134,6 +134,7 @@ absl::StatusOr<LayerWeights> LoadLayer(Loader& loader, const Model::Weights& w, 
   const std::string attention = prefix + "self_attn.";
   const std::string mlp = prefix + "mlp.";
   LayerWeights l;
+  l.window = static_cast<int>(c.WindowOf(layer));
   BATON_ASSIGN_OR_RETURN(l.input_norm, loader.Vector(prefix + "input_layernorm.weight", c.hidden));
   BATON_ASSIGN_OR_RETURN(l.qkv, loader.Matrix({{attention + "q_proj.weight", w.q_dim()},
                                                {attention + "k_proj.weight", w.kv_dim()},
@@ -189,7 +190,7 @@ absl::StatusOr<std::shared_ptr<const Model>> Model::Load(const ModelSource& sour
                   .kv_heads = static_cast<int>(c.kv_heads),
                   .head_dim = static_cast<int>(c.head_dim),
                   .scale = 1.0f / std::sqrt(static_cast<float>(c.head_dim)),
-                  .window = static_cast<int>(c.sliding_window.value_or(0))};
+                  .window = 0};
   w->rms_eps = static_cast<float>(c.rms_eps);
   w->inv_freq = RopeInverseFrequencies(c);
 

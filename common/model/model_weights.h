@@ -25,6 +25,7 @@ struct LayerWeights {
   std::vector<float> post_attention_norm;  // gamma [hidden]
   PackedMatrix gate_up;                    // [2 * ffn, hidden]: gate rows, then up rows
   PackedMatrix down;                       // [hidden, ffn]
+  int window = 0;                          // sliding window in tokens; 0: none
 };
 
 struct Model::Weights {
@@ -32,7 +33,7 @@ struct Model::Weights {
   DType dtype = DType::kF32;
   std::string served_digest;
   std::size_t bytes = 0;
-  AttentionShape attention;
+  AttentionShape attention;  // without the window, which is the layer's
   float rms_eps = 0;
   std::vector<float> inv_freq;  // [head_dim / 2]
   PackedMatrix embedding;       // [vocab, hidden]

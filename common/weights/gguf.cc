@@ -447,6 +447,14 @@ absl::StatusOr<std::vector<std::string_view>> GgufFile::GetStringArray(std::stri
   return strings;
 }
 
+absl::StatusOr<std::vector<bool>> GgufFile::GetBoolArray(std::string_view key) const {
+  BATON_ASSIGN_OR_RETURN(const Value* value, GetArray(key, "an array of bools"));
+  if (value->element != GgufType::kBool) return WrongType(path(), key, "an array of bools");
+  std::vector<bool> flags(value->count);
+  for (uint64_t i = 0; i < value->count; ++i) flags[i] = Load<uint8_t>(value->data + i) != 0;
+  return flags;
+}
+
 absl::StatusOr<std::vector<int64_t>> GgufFile::GetIntArray(std::string_view key) const {
   BATON_ASSIGN_OR_RETURN(const Value* value, GetArray(key, "an array of integers"));
   std::vector<int64_t> numbers;

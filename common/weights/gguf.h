@@ -49,6 +49,7 @@ class GgufFile {
   absl::StatusOr<double> GetFloat(std::string_view key) const;
   absl::StatusOr<bool> GetBool(std::string_view key) const;
   absl::StatusOr<std::vector<std::string_view>> GetStringArray(std::string_view key) const;
+  absl::StatusOr<std::vector<bool>> GetBoolArray(std::string_view key) const;
   // Array of any integer type.
   absl::StatusOr<std::vector<int64_t>> GetIntArray(std::string_view key) const;
   absl::StatusOr<std::vector<float>> GetFloatArray(std::string_view key) const;

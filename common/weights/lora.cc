@@ -19,7 +19,8 @@
 namespace baton {
 namespace {
 
-using Json = nlohmann::json;
+using Json = nlohmann::ordered_json;  // which of two patterns applies depends on their order
+using Patterns = std::vector<std::pair<std::string, double>>;  // in file order
 
 struct ModuleShape {
   std::string_view name;   // "q_proj"
@@ -46,8 +47,8 @@ struct LoraConfig {
   int64_t rank = 0;
   double alpha = 0;
   bool rslora = false;
-  std::map<std::string, double> rank_pattern;
-  std::map<std::string, double> alpha_pattern;
+  Patterns rank_pattern;
+  Patterns alpha_pattern;
   std::optional<std::set<std::string>> targets;  // nullopt: a pattern, or "all-linear"
 };
 
@@ -66,11 +67,44 @@ bool IsUnset(const Json& value) {
   return value.is_null() || ((value.is_array() || value.is_object()) && value.empty());
 }
 
+// Fields that are read here, or that say nothing about what the adapter computes. Every other field
+// that is set is refused by name, so that none is ignored that changes the result
+// (modules_to_save, use_dora, fan_in_fan_out, lora_bias, layer_replication … and what PEFT will
+// add).
+constexpr std::string_view kKnownFields[] = {"alpha_pattern",
+                                             "auto_mapping",
+                                             "base_model_name_or_path",
+                                             "bias",
+                                             "corda_config",
+                                             "ensure_weight_tying",
+                                             "eva_config",
+                                             "exclude_modules",
+                                             "inference_mode",
+                                             "init_lora_weights",
+                                             "layers_pattern",
+                                             "layers_to_transform",
+                                             "loftq_config",
+                                             "lora_alpha",
+                                             "lora_dropout",
+                                             "lora_ga_config",
+                                             "megatron_core",
+                                             "peft_type",
+                                             "peft_version",
+                                             "qalora_group_size",
+                                             "r",
+                                             "rank_pattern",
+                                             "revision",
+                                             "runtime_config",
+                                             "target_modules",
+                                             "task_type",
+                                             "use_rslora",
+                                             "velora_config"};
+
 absl::Status RefuseUnsupported(const Json& root) {
-  for (const char* key : {"modules_to_save", "use_dora", "fan_in_fan_out", "lora_bias",
-                          "use_qalora", "layer_replication", "trainable_token_indices",
-                          "megatron_config", "target_parameters", "alora_invocation_tokens"}) {
-    if (!IsUnset(At(root, key))) {
+  for (const auto& [key, value] : root.items()) {
+    const bool known =
+        std::find(std::begin(kKnownFields), std::end(kKnownFields), key) != std::end(kKnownFields);
+    if (!known && !IsUnset(value)) {
       return absl::UnimplementedError(Cat("'", key, "' is not supported"));
     }
   }
@@ -78,18 +112,17 @@ absl::Status RefuseUnsupported(const Json& root) {
   if (!IsUnset(bias) && bias != "none") {
     return absl::UnimplementedError(Cat("'bias' ", bias.dump(), " is not supported (\"none\" is)"));
   }
-  // These change the base weights as well, which such a folder does not hold.
+  // Others (pissa, olora, corda, loftq, lora_ga …) change the base weights as well, which such a
+  // folder does not hold.
   const Json& init = At(root, "init_lora_weights");
-  for (const char* kind : {"pissa", "olora", "corda", "loftq"}) {
-    if (init.is_string() && init.get<std::string>().starts_with(kind)) {
-      return absl::UnimplementedError(
-          Cat("'init_lora_weights' ", init.dump(), " is not supported: convert the adapter first"));
-    }
+  if (init.is_string() && init != "gaussian" && init != "eva" && init != "orthogonal") {
+    return absl::UnimplementedError(
+        Cat("'init_lora_weights' ", init.dump(), " is not supported: convert the adapter first"));
   }
   return absl::OkStatus();
 }
 
-absl::Status ReadPattern(const Json& root, const char* key, std::map<std::string, double>* out) {
+absl::Status ReadPattern(const Json& root, const char* key, Patterns* out) {
   const Json& pattern = At(root, key);
   if (pattern.is_null()) return absl::OkStatus();
   if (!pattern.is_object()) return Bad(Cat("'", key, "' must be an object"));
@@ -104,7 +137,7 @@ absl::Status ReadPattern(const Json& root, const char* key, std::map<std::string
       return absl::UnimplementedError(
           Cat("'", key, "': the pattern '", module, "' is not supported (module names are)"));
     }
-    (*out)[module] = value.get<double>();
+    out->emplace_back(module, value.get<double>());
   }
   return absl::OkStatus();
 }
@@ -160,8 +193,8 @@ bool EndsAt(std::string_view path, std::string_view key) {
                          path[path.size() - key.size() - 1] == '.');
 }
 
-double PatternOr(const std::map<std::string, double>& pattern, std::string_view path,
-                 double fallback) {
+// The first that fits, as in PEFT.
+double PatternOr(const Patterns& pattern, std::string_view path, double fallback) {
   for (const auto& [key, value] : pattern) {
     if (EndsAt(path, key)) return value;
   }

@@ -226,9 +226,8 @@ absl::Status ModelSource::CheckTensors() {
                           ", the config says ", ShapeString(shape)));
     } else if (!IsDequantizable(view.dtype)) {
       return absl::UnimplementedError(Cat(*it->second.file, ": tensor '", view.name, "' has type ",
-                                          DTypeName(view.dtype),
-                                          ", which is not supported (F32, F16, BF16, Q8_0, Q4_0 "
-                                          "and Q4_1 are)"));
+                                          DTypeName(view.dtype), ", which is not supported (",
+                                          kDequantizableTypes, " are)"));
     }
   }
   if (!missing.empty()) {

@@ -118,6 +118,22 @@ TEST_F(AdaptersTest, LogitsAgreeWithPeft) {
   }
 }
 
+// Of two entries of alpha_pattern that fit a module, PEFT takes the first in the file.
+TEST_F(AdaptersTest, OverlappingPatternsAgreeWithPeft) {
+  const auto adapter =
+      LoadLoraAdapter(ModelTestData("tiny_llama_lora_patterns"), "patterns", model_->config());
+  ASSERT_TRUE(adapter.ok()) << adapter.status();
+  const auto index = set_.Add(*adapter, executor_);
+  ASSERT_TRUE(index.ok()) << index.status();
+  const Reference ref("families");
+  auto tokens = ref.I32("tokens");
+  tokens.resize(40);
+  std::vector<std::int32_t> rows;
+  for (int i = 0; i < 40; i += 4) rows.push_back(i);
+  const auto logits = LogitsOf(pass_, *model_, Alone(*index, tokens), rows);
+  EXPECT_LE(MaxAbsDiff(logits, ref.F32("tiny_llama_lora_patterns/logits")), 1e-4);
+}
+
 // Six sequences, adapters mixed and repeated, one batch: each row has the bits of its sequence run
 // alone, and agrees with the adapter merged into the weights.
 TEST_F(AdaptersTest, MixedBatchEqualsEachAdapterMergedAndRunAlone) {

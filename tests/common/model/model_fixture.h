@@ -69,7 +69,7 @@ inline std::vector<float> LogitsOf(ForwardPass& pass, const Model& model,
 // `n` greedy tokens for each prompt; the prompts are decoded in one batch.
 inline std::vector<std::vector<std::int32_t>> Greedy(
     ForwardPass& pass, const Model& model, const std::vector<std::vector<std::int32_t>>& prompts,
-    int n) {
+    int n, int adapter = kNoAdapter) {
   const std::int64_t vocab = model.config().vocab;
   const auto count = static_cast<std::int32_t>(prompts.size());
   const auto best = [&](const float* row) {
@@ -81,9 +81,10 @@ inline std::vector<std::vector<std::int32_t>> Greedy(
   for (std::int32_t p = 0; p < count; ++p) {
     const auto length = static_cast<std::int32_t>(prompts[p].size());
     sequences.push_back(NewSequence(model, length + n));
-    const auto hidden = RunHidden(pass, model, sequences[p]->view(), prompts[p]);
+    const auto hidden =
+        RunHidden(pass, model, sequences[p]->view(), prompts[p], 0, 1 << 30, adapter);
     out[p].push_back(best(LogitsOf(pass, model, hidden, {length - 1}).data()));
-    slices.push_back({p, p + 1, &sequences[p]->view(), kNoAdapter});
+    slices.push_back({p, p + 1, &sequences[p]->view(), adapter});
   }
   for (int i = 1; i < n; ++i) {
     std::vector<std::int32_t> ids, positions;

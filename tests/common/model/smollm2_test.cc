@@ -142,6 +142,48 @@ TEST_F(SmolLm2, AdapterOfTheHuggingFaceModelFitsTheGguf) {
   EXPECT_GT(MaxAbsDiff({plain.begin(), plain.begin() + 256}, want), 0.1) << "adapter had no effect";
 }
 
+// All seven kinds of linear layers, with the permuted Q and K rows among them: PEFT on the Hugging
+// Face form and the adapter on the GGUF file say the same, now and 64 tokens on.
+TEST_F(SmolLm2, AnAdapterOnEveryLinearLayerFitsTheGguf) {
+  const Reference ref("smollm2_lora");
+  model_ = LoadModel(path_, *executor_);
+  const auto adapter = LoadLoraAdapter(ModelTestData("smollm2_lora_all"), "all", model_->config());
+  ASSERT_TRUE(adapter.ok()) << adapter.status();
+  EXPECT_EQ(adapter->layers[1].size(), 7u);
+  AdapterSet set(model_);
+  ASSERT_TRUE(set.Add(*adapter, *executor_).ok());
+  pass_ = std::make_unique<ForwardPass>(model_, &set, *executor_);
+  const auto tokens = ref.I32("tokens"), rows = ref.I32("rows"), columns = ref.I32("columns");
+  const double tolerance = std::max(1e-4, 2 * ref.Scalar("eager_vs_sdpa").get<double>());
+  const std::int64_t vocab = model_->config().vocab;
+  const auto sampled = [&](int which) {
+    const auto sequence = NewSequence(*model_, static_cast<std::int32_t>(tokens.size()));
+    const auto logits =
+        LogitsOf(*pass_, *model_,
+                 RunHidden(*pass_, *model_, sequence->view(), tokens, 0, 1 << 30, which), rows);
+    std::vector<float> out;
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+      for (const std::int32_t c : columns) out.push_back(logits[i * vocab + c]);
+    }
+    return out;
+  };
+  const double diff = MaxAbsDiff(sampled(0), ref.F32("lora_all/logits"));
+  std::printf("max |diff| against HF + PEFT: %.2e (tolerance %.2e)\n", diff, tolerance);
+  EXPECT_LE(diff, tolerance);
+  EXPECT_LE(MaxAbsDiff(sampled(kNoAdapter), ref.F32("base/logits")), tolerance);
+  EXPECT_GT(MaxAbsDiff(ref.F32("base/logits"), ref.F32("lora_all/logits")), 0.1);
+
+  const auto want = ref.I32("lora_all/greedy");
+  const auto gaps = ref.F32("lora_all/greedy_gap");
+  const auto got = Greedy(*pass_, *model_, {tokens}, 64, 0)[0];
+  for (std::size_t t = 0; t < want.size(); ++t) {
+    if (got[t] == want[t]) continue;
+    ASSERT_LE(gaps[t], 1e-4) << "token " << t;
+    std::printf("a tie at token %zu\n", t);
+    break;
+  }
+}
+
 // Weights and pages in bf16 lose no more than HF's own bf16 run does.
 TEST_F(SmolLm2, Bf16StaysWithinTheErrorOfTransformersBf16) {
   const double allowed = ref_.Scalar("hf_bf16_rms_error_sampled");

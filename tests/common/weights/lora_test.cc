@@ -103,6 +103,19 @@ TEST_F(LoraTest, RankAndAlphaPatterns) {
   EXPECT_EQ(adapter->layers[1].at("v_proj").scale, 2.0f);
   EXPECT_EQ(adapter->layers[0].at("v_proj").scale, 3.0f);
   EXPECT_EQ(adapter->layers[0].at("q_proj").scale, 2.0f);
+  // Of two that fit, the first in the file applies (`get_pattern_key` of PEFT).
+  const std::string general = R"("v_proj":6)", special = R"("layers.1.self_attn.v_proj":12)";
+  for (const auto& [first, second, scale] :
+       {std::tuple(general, special, 2.0f), std::tuple(special, general, 4.0f)}) {
+    json_["alpha_pattern"] = "PATTERN";
+    std::string text = json_.dump();
+    text.replace(text.find("\"PATTERN\""), 9, "{" + first + "," + second + "}");
+    dir_.Write("adapter_config.json", text);
+    const auto ordered = LoadLoraAdapter(dir_.path(), "test", model_);
+    ASSERT_TRUE(ordered.ok()) << ordered.status();
+    EXPECT_EQ(ordered->layers[1].at("v_proj").scale, scale) << text;
+    EXPECT_EQ(ordered->layers[0].at("v_proj").scale, 3.0f) << text;
+  }
   json_["alpha_pattern"] = {{"v_proj", 1e300}};  // beyond float
   EXPECT_THAT(std::string(Load().status().message()), HasSubstr("'alpha_pattern': 'v_proj'"));
 }
@@ -124,9 +137,22 @@ TEST_F(LoraTest, WhatIsNotSupportedIsNamed) {
       {"modules_to_save", {"embed_tokens", "lm_head"}},
       {"use_dora", true},
       {"bias", "lora_only"},
+      {"bias", "all"},
       {"fan_in_fan_out", true},
+      {"lora_bias", true},
       {"layer_replication", {{0, 1}}},
+      {"trainable_token_indices", {1, 2}},
+      {"target_parameters", {"mlp.experts"}},
+      {"use_qalora", true},
+      {"use_bdlora", {{"nblocks", 2}}},
+      {"kasa_config", {{"beta", 0.1}}},
+      {"arrow_config", {{"top_k", 3}}},
+      {"alora_invocation_tokens", {5}},
       {"init_lora_weights", "pissa"},
+      {"init_lora_weights", "pissa_niter_4"},
+      {"init_lora_weights", "lora_ga"},
+      {"init_lora_weights", "OLoRA"},
+      {"something_of_the_future", 1},
       {"peft_type", "IA3"}};
   const Json original = json_;
   for (const auto& [key, value] : fields) {
@@ -134,6 +160,18 @@ TEST_F(LoraTest, WhatIsNotSupportedIsNamed) {
     json_[key] = value;
     EXPECT_THAT(Error(), HasSubstr(key));
   }
+  // Unset, or without influence on the result.
+  json_ = original;
+  json_.update({{"modules_to_save", nullptr},
+                {"use_dora", false},
+                {"something_of_the_future", nullptr},
+                {"init_lora_weights", "gaussian"},
+                {"lora_dropout", 0.1},
+                {"qalora_group_size", 16},
+                {"megatron_core", "megatron.core"},
+                {"auto_mapping", {{"parent_library", "transformers"}}},
+                {"layers_to_transform", {0, 1}}});
+  EXPECT_TRUE(Load().ok()) << Load().status();
   json_ = original;
   json_["target_modules"] = {"q_proj", "v_proj", "embed_tokens"};
   EXPECT_THAT(Error(), HasSubstr("embed_tokens"));

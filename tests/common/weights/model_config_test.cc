@@ -10,8 +10,10 @@
 namespace baton {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 using Json = nlohmann::json;
 
 Json Llama() {
@@ -40,9 +42,13 @@ TEST(ModelConfigTest, RealConfigurations) {
     const auto config = ParseHfConfig(ReadFileOrEmpty(dir + name + ".json"));
     if (name.find("moe") != std::string::npos) {
       EXPECT_EQ(config.status().code(), absl::StatusCode::kUnimplemented);
-      EXPECT_THAT(std::string(config.status().message()), HasSubstr("experts"));
+      EXPECT_THAT(std::string(config.status().message()),
+                  AllOf(HasSubstr("mixture of experts"), HasSubstr("num_experts")));
       continue;
     }
+    const Json file = Json::parse(ReadFileOrEmpty(dir + name + ".json"));
+    EXPECT_EQ(file.contains("head_dim"), row["head_dim_in_file"].get<bool>()) << name;
+    EXPECT_EQ(file.contains("rope_theta"), row["rope_theta_in_file"].get<bool>()) << name;
     ASSERT_TRUE(config.ok()) << name << ": " << config.status();
     EXPECT_EQ(config->architecture, row["model_type"].get<std::string>());
     EXPECT_EQ(config->layers, row["layers"]) << name;
@@ -56,13 +62,19 @@ TEST(ModelConfigTest, RealConfigurations) {
     EXPECT_EQ(config->rope.theta, row["rope_theta"].get<double>()) << name;
     EXPECT_EQ(config->rope.scaling == RopeConfig::Scaling::kLlama3,
               row["rope_scaling"] == "llama3");
+    EXPECT_EQ(config->rope.scaling == RopeConfig::Scaling::kNone, row["rope_scaling"].is_null());
     EXPECT_EQ(config->sliding_window.has_value(), row["sliding_window_active"].get<bool>()) << name;
+    EXPECT_EQ(config->WindowOf(config->layers - 1), config->sliding_window.value_or(0)) << name;
+    EXPECT_THAT(config->warnings, IsEmpty()) << name;
+    EXPECT_EQ(2 * 2 * config->layers * config->kv_heads * config->head_dim,
+              row["kv_bytes_per_token_fp16"].get<int64_t>())
+        << name;
     int64_t parameters = 0;
     for (const auto& [tensor, shape] : ExpectedTensors(*config)) {
       parameters += shape.size() == 1 ? shape[0] : shape[0] * shape[1];
     }
     EXPECT_EQ(parameters, row["parameters"].get<int64_t>()) << name;
-    EXPECT_EQ(CheckRunnable(*config).ok(), config->architecture != "mistral") << name;
+    EXPECT_TRUE(CheckRunnable(*config).ok()) << name;
   }
   EXPECT_EQ(models, 14);
 }
@@ -101,24 +113,131 @@ TEST(ModelConfigTest, Llama3RopeScaling) {
   EXPECT_EQ(*ParseHfConfig(json.dump()), *plain);
 }
 
-// Case cfg-03.
-TEST(ModelConfigTest, SlidingWindowIsActiveOnlyWhenSwitchedOn) {
-  const auto window = [](const char* type, const char* name, const Json& extra) {
-    Json json = Llama();
-    json["model_type"] = type;
-    json["architectures"] = {name};
-    json.update(extra);
-    const auto config = ParseHfConfig(json.dump());
-    EXPECT_TRUE(config.ok()) << config.status();
-    return config->sliding_window;
+absl::StatusOr<ModelConfig> Family(const std::string& type, const Json& extra) {
+  Json json = Llama();
+  json["num_hidden_layers"] = 4;
+  json["model_type"] = type;
+  json["architectures"] = {type == "llama"     ? "LlamaForCausalLM"
+                           : type == "mistral" ? "MistralForCausalLM"
+                           : type == "qwen2"   ? "Qwen2ForCausalLM"
+                                               : "Qwen3ForCausalLM"};
+  json.update(extra);
+  return ParseHfConfig(json.dump());
+}
+
+// Windows of the four layers; empty for an error.
+std::vector<int64_t> Plan(const std::string& type, const Json& extra) {
+  const auto config = Family(type, extra);
+  EXPECT_TRUE(config.ok()) << config.status();
+  std::vector<int64_t> windows;
+  for (int64_t i = 0; config.ok() && i < config->layers; ++i)
+    windows.push_back(config->WindowOf(i));
+  return windows;
+}
+
+// Case cfg-03 and its kind: given but off, null, absent, on in some layers.
+TEST(ModelConfigTest, SlidingWindowPlan) {
+  const auto everything = ElementsAre(0, 0, 0, 0);
+  EXPECT_THAT(
+      Plan("qwen2",
+           {{"sliding_window", 131072}, {"use_sliding_window", false}, {"max_window_layers", 28}}),
+      everything);
+  EXPECT_THAT(Plan("mistral", {{"sliding_window", nullptr}}), everything);
+  EXPECT_THAT(Plan("mistral", Json::object()), everything);
+  EXPECT_THAT(Plan("qwen3", {{"sliding_window", 2048}}), everything);
+  EXPECT_THAT(Plan("llama", {{"sliding_window", 2048}}), everything);
+
+  EXPECT_THAT(Plan("mistral", {{"sliding_window", 4096}}), ElementsAre(4096, 4096, 4096, 4096));
+  const Json on = {{"sliding_window", 64}, {"use_sliding_window", true}};
+  const auto with = [&](Json extra) {
+    extra.update(on);
+    return extra;
   };
-  EXPECT_EQ(window("qwen2", "Qwen2ForCausalLM",
-                   {{"sliding_window", 131072}, {"use_sliding_window", false}}),
-            std::nullopt);
-  EXPECT_EQ(window("mistral", "MistralForCausalLM", {{"sliding_window", nullptr}}), std::nullopt);
-  EXPECT_EQ(window("mistral", "MistralForCausalLM", Json::object()), std::nullopt);
-  EXPECT_EQ(window("mistral", "MistralForCausalLM", {{"sliding_window", 4096}}), 4096);
-  EXPECT_EQ(window("qwen3", "Qwen3ForCausalLM", {{"sliding_window", 2048}}), std::nullopt);
+  // Transformers' default for max_window_layers is 28.
+  EXPECT_THAT(Plan("qwen2", on), everything);
+  EXPECT_THAT(Plan("qwen2", with({{"max_window_layers", 0}})), ElementsAre(64, 64, 64, 64));
+  EXPECT_THAT(Plan("qwen3", with({{"max_window_layers", 3}})), ElementsAre(0, 0, 0, 64));
+  EXPECT_THAT(Plan("qwen3", {{"sliding_window", nullptr}, {"use_sliding_window", true}}),
+              everything);
+  const char* full = "full_attention";
+  const char* sliding = "sliding_attention";
+  // layer_types is Transformers 5's last word.
+  EXPECT_THAT(Plan("qwen3", with({{"layer_types", {sliding, full, sliding, full}}})),
+              ElementsAre(64, 0, 64, 0));
+  EXPECT_THAT(Plan("llama", {{"layer_types", {full, full, full, full}}}), everything);
+}
+
+// One warning, naming the key and the value, when nothing uses a declared window; none when the
+// file itself says that it is off.
+TEST(ModelConfigTest, AnUnusedWindowIsWarnedOf) {
+  const auto warnings = [](const std::string& type, const Json& extra) {
+    const auto config = Family(type, extra);
+    EXPECT_TRUE(config.ok()) << config.status();
+    return config->warnings;
+  };
+  const auto one = ElementsAre(AllOf(HasSubstr("'sliding_window' 2048"), HasSubstr("not used")));
+  EXPECT_THAT(warnings("qwen3", {{"sliding_window", 2048}}), one);
+  EXPECT_THAT(warnings("qwen2", {{"sliding_window", 2048}, {"use_sliding_window", true}}), one);
+  EXPECT_THAT(warnings("llama", {{"sliding_window", 2048}}), one);
+  EXPECT_THAT(warnings("qwen2", {{"sliding_window", 2048}, {"use_sliding_window", false}}),
+              IsEmpty());
+  EXPECT_THAT(warnings("mistral", {{"sliding_window", 2048}}), IsEmpty());
+  EXPECT_THAT(warnings("mistral", {{"sliding_window", nullptr}}), IsEmpty());
+}
+
+TEST(ModelConfigTest, ContradictingWindowsAreRefused) {
+  const char* full = "full_attention";
+  const char* sliding = "sliding_attention";
+  const auto refused = [](const std::string& type, const Json& extra, const char* named) {
+    const auto config = Family(type, extra);
+    EXPECT_FALSE(config.ok()) << extra;
+    EXPECT_THAT(std::string(config.status().message()), HasSubstr(named));
+  };
+  refused("qwen2", {{"layer_types", {full, full, full, sliding}}, {"sliding_window", 64}},
+          "layer_types");
+  refused("llama", {{"layer_types", {full, full, full, sliding}}}, "layer_types");
+  refused("mistral", {{"layer_types", {full, full, full, sliding}}, {"sliding_window", 64}},
+          "layer_types");
+  refused("qwen3", {{"layer_types", {full, full, full}}}, "layer_types");
+  refused("qwen3", {{"layer_types", full}}, "layer_types");
+  refused("qwen3", {{"layer_types", {full, full, "chunked_attention", full}}}, "chunked_attention");
+  refused("qwen3", {{"use_sliding_window", true}}, "sliding_window");
+  refused("qwen3", {{"use_sliding_window", "yes"}}, "use_sliding_window");
+  for (const Json& bad : {Json(0), Json(-1), Json("4096"), Json(4096.5), Json(int64_t{1} << 40)}) {
+    refused("mistral", {{"sliding_window", bad}}, "sliding");
+  }
+  refused("qwen3", {{"sliding_window", 4}, {"use_sliding_window", true}, {"max_window_layers", -1}},
+          "max_window_layers");
+  // Nothing is sized by a number that was not checked.
+  refused("mistral", {{"sliding_window", 64}, {"num_hidden_layers", int64_t{1} << 61}}, "layers");
+}
+
+TEST(ModelConfigTest, ThePlanInWords) {
+  EXPECT_THAT(Describe(*Family("mistral", {{"sliding_window", 4096}})),
+              AllOf(HasSubstr("mistral, 4 layers"), HasSubstr("layers 0-3 see a window of 4096")));
+  EXPECT_THAT(Describe(*Family("qwen2", {{"sliding_window", 64},
+                                         {"use_sliding_window", true},
+                                         {"max_window_layers", 3}})),
+              AllOf(HasSubstr("layers 0-2 see everything, 3 see a window of 64 tokens"),
+                    HasSubstr("biases on q, k, v")));
+  EXPECT_THAT(
+      Describe(*Family(
+          "qwen3",
+          {{"rope_scaling",
+            {{"type", "yarn"}, {"factor", 4.0}, {"original_max_position_embeddings", 128}}}})),
+      AllOf(HasSubstr("all 4 layers see everything"), HasSubstr("YaRN, from 128 tokens"),
+            HasSubstr("norms on q, k")));
+}
+
+// Only families whose Transformers class has the switch read it.
+TEST(ModelConfigTest, AttentionBias) {
+  for (const char* type : {"llama", "qwen3"}) {
+    const auto config = Family(type, {{"attention_bias", true}});
+    EXPECT_TRUE(config->attention_bias && config->qkv_bias) << type;
+  }
+  EXPECT_FALSE(Family("mistral", {{"attention_bias", true}})->qkv_bias);
+  EXPECT_TRUE(Family("qwen2", {{"attention_bias", true}})->qkv_bias);
+  EXPECT_FALSE(Family("qwen2", {{"attention_bias", true}})->attention_bias);
 }
 
 // Case tpl-08.
@@ -132,9 +251,24 @@ TEST(ModelConfigTest, EndTokens) {
   EXPECT_THAT(ids(R"({"eos_token_id":7})"), ElementsAre(7));
   EXPECT_THAT(ids("{}"), ElementsAre(2));
   EXPECT_THAT(ids(""), ElementsAre(2));
-  const auto bad = ParseHfConfig(Llama().dump(), R"({"eos_token_id":[7,100]})");
-  EXPECT_EQ(bad.status().code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(std::string(bad.status().message()), HasSubstr("100"));
+  EXPECT_THAT(ids(R"({"eos_token_id":null})"), ElementsAre(2));
+  // A model without any end token stops at max_tokens.
+  Json none = Llama();
+  none.erase("eos_token_id");
+  EXPECT_THAT(ParseHfConfig(none.dump())->eos_ids, IsEmpty());
+  Json listed = Llama();
+  listed["eos_token_id"] = {3, 4};
+  EXPECT_THAT(ParseHfConfig(listed.dump())->eos_ids, ElementsAre(3, 4));
+  for (const char* generation :
+       {R"({"eos_token_id":[7,100]})", R"({"eos_token_id":100})", R"({"eos_token_id":-1})",
+        R"({"eos_token_id":"7"})", R"({"eos_token_id":[[7]]})", R"({"eos_token_id":7.5})",
+        R"({"eos_token_id":4294967298})", R"({"eos_token_id":[true]})", "[7]", "{"}) {
+    const auto bad = ParseHfConfig(Llama().dump(), generation);
+    EXPECT_EQ(bad.status().code(), absl::StatusCode::kInvalidArgument) << generation;
+    EXPECT_THAT(std::string(bad.status().message()),
+                ::testing::AnyOf(HasSubstr("eos_token_id"), HasSubstr("EOS id is 100"),
+                                 HasSubstr("generation_config.json")));
+  }
 }
 
 TEST(ModelConfigTest, NumbersOutOfRangeAreNamed) {
@@ -157,6 +291,18 @@ TEST(ModelConfigTest, NumbersOutOfRangeAreNamed) {
       {"rope_theta", 0, "theta"},
       {"bos_token_id", 100, "BOS"},
       {"tie_word_embeddings", 1, "tie_word_embeddings"},
+      {"rope_scaling", "linear", "rope_scaling"},
+      {"rope_scaling", {{"type", "linear"}}, "factor"},
+      {"rope_scaling", {{"type", "linear"}, {"factor", 0.5}}, "factor"},
+      {"rope_scaling", {{"type", "yarn"}, {"factor", 0.5}}, "factor"},
+      {"rope_scaling", {{"type", "yarn"}, {"factor", "4"}}, "factor"},
+      {"rope_scaling", {{"type", "yarn"}, {"factor", 4}, {"beta_fast", 0.5}}, "beta_fast"},
+      {"rope_scaling", {{"type", "yarn"}, {"factor", 4}, {"beta_slow", -1}}, "beta_slow"},
+      {"rope_scaling", {{"type", "yarn"}, {"factor", 4}, {"attention_factor", 0}}, "attention_f"},
+      {"rope_scaling", {{"type", "yarn"}, {"factor", 4}, {"truncate", 1}}, "truncate"},
+      {"rope_scaling",
+       {{"type", "yarn"}, {"factor", 4}, {"original_max_position_embeddings", 0}},
+       "original_max_position_embeddings"},
   };
   for (const auto& [key, value, named] : cases) {
     Json json = Llama();
@@ -176,8 +322,12 @@ TEST(ModelConfigTest, WhatIsNotSupportedIsNamed) {
       {"hidden_act", "gelu", "gelu"},
       {"mlp_bias", true, "mlp_bias"},
       {"num_local_experts", 8, "experts"},
-      {"rope_scaling", {{"rope_type", "yarn"}, {"factor", 4.0}}, "yarn"},
+      {"n_routed_experts", 8, "experts"},
       {"rope_scaling", {{"type", "dynamic"}, {"factor", 2.0}}, "dynamic"},
+      {"rope_scaling", {{"rope_type", "longrope"}, {"factor", 2.0}}, "longrope"},
+      {"rope_scaling", {{"type", "mrope"}}, "mrope"},
+      {"rope_parameters", {{"full_attention", {{"rope_theta", 1e4}}}}, "full_attention"},
+      {"rope_parameters", {{"rope_theta", 1e4}, {"partial_rotary_factor", 0.5}}, "partial_rotary"},
       {"rope_interleaved", true, "rope_interleaved"},
       {"partial_rotary_factor", 0.5, "partial_rotary_factor"},
       {"quantization_config", {{"quant_method", "gptq"}}, "gptq"},

@@ -262,9 +262,9 @@ TEST_F(ModelSourceTest, DigestIsOfContents) {
 }
 
 TEST_F(ModelSourceTest, OtherArchitecturesAreRefusedByName) {
-  json_["model_type"] = "mistral";
-  json_["architectures"] = {"MistralForCausalLM"};
-  EXPECT_THAT(Error(), HasSubstr("mistral"));
+  json_["model_type"] = "mixtral";
+  json_["architectures"] = {"MixtralForCausalLM"};
+  EXPECT_THAT(Error(), HasSubstr("Mixtral"));
   EXPECT_EQ(ModelSource::Open("/nonexistent").status().code(), absl::StatusCode::kNotFound);
 }
 

@@ -82,6 +82,12 @@ class GgufBuilder {
     Begin(key, 6);
     Raw(value, &metadata_);
   }
+  void Bools(const std::string& key, const std::vector<bool>& values) {
+    Begin(key, 9);
+    Raw(uint32_t{7}, &metadata_);
+    Raw(static_cast<uint64_t>(values.size()), &metadata_);
+    for (const bool value : values) Raw(static_cast<uint8_t>(value), &metadata_);
+  }
   void Tensor(const std::string& name, const F32Tensor& tensor) {
     String(name, &infos_);
     Raw(static_cast<uint32_t>(tensor.shape.size()), &infos_);

@@ -2,7 +2,9 @@
 """Writes the reference fixtures of the model tests from Hugging Face Transformers. Runs offline.
 
     python make_reference.py tiny                           # tiny random models, LoRA adapters
+    python make_reference.py families                       # every family's variants, GGUF forms
     python make_reference.py smollm2 --gguf FILE --text FILE
+    python make_reference.py smollm2-lora --gguf FILE --text FILE
 
 Needs torch, transformers, peft, safetensors and gguf. A reference is a pair NAME.json (index:
 tensor name -> dtype, shape, byte offset; plus scalars) and NAME.bin (raw little-endian values).
@@ -105,6 +107,7 @@ TINY = dict(vocab_size=256, hidden_size=32, intermediate_size=64, num_hidden_lay
 LLAMA3 = dict(rope_type="llama3", factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0,
               original_max_position_embeddings=64)
 LINEAR = dict(rope_type="linear", factor=4.0)
+EVERYTHING = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
 
 
 def randomise(model, seed):
@@ -121,26 +124,26 @@ def randomise(model, seed):
     return model.eval()
 
 
-def classic_config(config, theta, scaling):
+def classic_config(config, theta, scaling, extra=()):
     """config.json as published models have it (rope_theta and rope_scaling at the top level)."""
     d = json.loads(config.to_json_string(use_diff=False))
     keep = ["architectures", "attention_bias", "bos_token_id", "eos_token_id", "head_dim",
             "hidden_act", "hidden_size", "intermediate_size", "max_position_embeddings",
             "model_type", "num_attention_heads", "num_hidden_layers", "num_key_value_heads",
-            "rms_norm_eps", "tie_word_embeddings", "vocab_size"]
+            "rms_norm_eps", "tie_word_embeddings", "vocab_size", *extra]
     out = {k: d[k] for k in keep if d.get(k) is not None}
     out.update(rope_theta=theta, rope_scaling=scaling, torch_dtype="float32")
     return json.dumps(out, indent=1) + "\n"
 
 
-def build(cls, config_cls, seed, scaling=None, **kw):
+def build(cls, config_cls, seed, scaling=None, extra=(), **kw):
     theta = 10000.0
     rope = dict(rope_theta=theta, **(scaling or dict(rope_type="default")))
     config = config_cls(**{**TINY, **kw}, rope_parameters=rope)
     config._attn_implementation = "eager"
     model = randomise(cls(config).float(), seed)
     model.config.architectures = [cls.__name__]
-    return model, classic_config(model.config, theta, scaling)
+    return model, classic_config(model.config, theta, scaling, extra)
 
 
 def save(model, config_json, folder, **kw):
@@ -219,9 +222,8 @@ def tiny():
             diff.double().pow(2).mean().sqrt())
 
     # LoRA adapters on a.
-    everything = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
     for name, cfg in (
-            ("all", dict(r=4, lora_alpha=8, target_modules=everything)),
+            ("all", dict(r=4, lora_alpha=8, target_modules=EVERYTHING)),
             ("qv", dict(r=2, lora_alpha=3, use_rslora=True, target_modules=["q_proj", "v_proj"]))):
         base, _ = build(LlamaForCausalLM, LlamaConfig, 1, tie_word_embeddings=True)
         peft = get_peft_model(base, LoraConfig(task_type="CAUSAL_LM", **cfg)).eval()
@@ -248,6 +250,171 @@ def tiny():
     save(model, config, DATA / "tiny_qwen3")
     add_model(ref, "tiny_qwen3/", model, tokens)
     ref.write(HERE / "tiny")
+
+
+# ---------------------------------------------------------------- families
+
+LONG = 200  # tokens: many windows and original contexts
+WINDOW = 16
+SMALL = dict(num_hidden_layers=2, hidden_size=24, vocab_size=192, intermediate_size=32,
+             num_attention_heads=3, num_key_value_heads=1, tie_word_embeddings=True)
+YARN = dict(rope_type="yarn", factor=4.0, original_max_position_embeddings=64)
+# Other ways to ask for it; only the frequencies and the factor are recorded.
+YARN_FORMS = [
+    dict(),
+    dict(beta_fast=16, beta_slow=2),
+    dict(truncate=False),
+    dict(attention_factor=0.8),
+    dict(mscale=0.707, mscale_all_dim=1.2),
+    dict(factor=40.0, mscale=1.0, mscale_all_dim=1.0),
+    dict(factor=1.0),
+    dict(beta_fast=1.001, beta_slow=1.0),  # a range of one dimension
+]
+
+
+def yarn_forms(ref):
+    """inv_freq [forms, 64] and attention factors of a model with Qwen2.5's shape."""
+    from transformers import LlamaConfig
+    from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
+    inv_freq, factors, fields = [], [], []
+    for form in YARN_FORMS:
+        scaling = {"rope_type": "yarn", "factor": 4.0,
+                   "original_max_position_embeddings": 32768, **form}
+        config = LlamaConfig(hidden_size=512, num_attention_heads=4, max_position_embeddings=32768,
+                             rope_parameters=dict(rope_theta=1e6, **scaling))
+        frequencies, factor = ROPE_INIT_FUNCTIONS["yarn"](config)
+        inv_freq.append(frequencies.numpy())
+        factors.append(factor)
+        fields.append(scaling)
+    ref.add("yarn_forms/inv_freq", np.stack(inv_freq))
+    ref.add("yarn_forms/attention_factor", np.array(factors, np.float32))
+    ref.scalars["yarn_forms"] = fields
+
+
+def add_variant(ref, name, model, tokens):
+    """Sub-sampled logits of the long text and 64 tokens that follow it."""
+    prefix = name + "/"
+    logits = model(tokens[None]).logits[0]
+    sdpa = set_attention(model, "sdpa")(tokens[None]).logits[0]
+    set_attention(model, "eager")
+    rows = torch.arange(7, LONG, 16)
+    ref.scalars[prefix + "eager_vs_sdpa"] = float((logits - sdpa).abs().max())
+    ref.add(prefix + "logits", logits[rows])
+    out, gaps = greedy(model, tokens, 64)
+    ref.add(prefix + "greedy", out)
+    ref.add(prefix + "greedy_gap", gaps)
+
+
+def write_gguf(model, arch, path):
+    """The model as llama.cpp's converter writes it, by the `gguf` package, in F32."""
+    import gguf
+    c = model.config
+    arch_id = {v: k for k, v in gguf.MODEL_ARCH_NAMES.items()}[arch]
+    names = gguf.get_tensor_name_map(arch_id, c.num_hidden_layers)
+    heads, kv_heads = c.num_attention_heads, c.num_key_value_heads
+    head_dim = getattr(c, "head_dim", None) or c.hidden_size // heads
+    w = gguf.GGUFWriter(path, arch)
+    w.add_block_count(c.num_hidden_layers)
+    w.add_context_length(c.max_position_embeddings)
+    w.add_embedding_length(c.hidden_size)
+    w.add_feed_forward_length(c.intermediate_size)
+    w.add_head_count(heads)
+    w.add_head_count_kv(kv_heads)
+    w.add_key_length(head_dim)
+    w.add_value_length(head_dim)
+    w.add_layer_norm_rms_eps(c.rms_norm_eps)
+    w.add_vocab_size(c.vocab_size)
+    w.add_bos_token_id(c.bos_token_id)
+    w.add_eos_token_id(c.eos_token_id)
+    rope = c.rope_parameters
+    w.add_rope_freq_base(rope["rope_theta"])
+    if rope["rope_type"] == "yarn":
+        w.add_rope_scaling_type(gguf.RopeScalingType.YARN)
+        w.add_rope_scaling_factor(rope["factor"])
+        w.add_rope_scaling_orig_ctx_len(rope["original_max_position_embeddings"])
+    window = getattr(c, "sliding_window", None)
+    if window is not None:
+        w.add_sliding_window(window)
+        if arch != "llama":
+            w.add_sliding_window_pattern([t == "sliding_attention" for t in c.layer_types])
+
+    def permute(a, n):  # llama.cpp's: the two halves of a head, interleaved
+        return a.reshape(n, 2, a.shape[0] // n // 2, *a.shape[1:]).swapaxes(1, 2).reshape(a.shape)
+
+    for name, value in model.state_dict().items():
+        if name == "lm_head.weight" and c.tie_word_embeddings:
+            continue
+        a = value.numpy()
+        if arch == "llama" and ".q_proj." in name:
+            a = permute(a, heads)
+        if arch == "llama" and ".k_proj." in name:
+            a = permute(a, kv_heads)
+        w.add_tensor(names.get_name(name, (".weight", ".bias")), np.ascontiguousarray(a))
+    w.write_header_to_file()
+    w.write_kv_data_to_file()
+    w.write_tensors_to_file()
+    w.close()
+    print(path, path.stat().st_size, "bytes")
+
+
+def families():
+    from peft import LoraConfig, get_peft_model
+    from transformers import LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM
+    from transformers import Qwen2Config, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM
+
+    tokens = torch.randint(3, 192, (LONG,), generator=torch.Generator().manual_seed(11))
+    ref = Reference()
+    ref.add("tokens", tokens)
+    yarn_forms(ref)
+
+    # The weights of tiny_llama under other configs.
+    llama = DATA / "tiny_llama"
+    for name, scaling in (("linear", LINEAR), ("llama3", LLAMA3), ("yarn", YARN)):
+        model, config = build(LlamaForCausalLM, LlamaConfig, 1, scaling, tie_word_embeddings=True)
+        (llama / f"config.{name}.json").write_text(config)
+        add_variant(ref, f"tiny_llama.{name}", model, tokens)
+
+    # Biases on q, k, v and o.
+    model, config = build(LlamaForCausalLM, LlamaConfig, 5, attention_bias=True, **SMALL)
+    save(model, config, DATA / "tiny_llama_bias")
+    add_variant(ref, "tiny_llama_bias", model, tokens)
+    write_gguf(model, "llama", DATA / "tiny_llama_bias" / "model.gguf")
+
+    # A window in every layer.
+    model, config = build(MistralForCausalLM, MistralConfig, 6, extra=["sliding_window"],
+                          sliding_window=WINDOW, **SMALL)
+    save(model, config, DATA / "tiny_mistral")
+    add_variant(ref, "tiny_mistral", model, tokens)
+    write_gguf(model, "llama", DATA / "tiny_mistral" / "model.gguf")
+
+    # The weights of tiny_qwen2 and tiny_qwen3, plain and with a window in the second layer only.
+    switch = ["sliding_window", "use_sliding_window", "max_window_layers"]
+    for name, cls, config_cls, seed, kw in (
+            ("qwen2", Qwen2ForCausalLM, Qwen2Config, 3, dict()),
+            ("qwen3", Qwen3ForCausalLM, Qwen3Config, 4, dict(head_dim=16))):
+        folder = DATA / f"tiny_{name}"
+        model, _ = build(cls, config_cls, seed, **kw, **SMALL)
+        add_variant(ref, f"tiny_{name}", model, tokens)
+        model, config = build(cls, config_cls, seed, YARN if name == "qwen2" else None,
+                              extra=switch, sliding_window=WINDOW, use_sliding_window=True,
+                              max_window_layers=1, **kw, **SMALL)
+        (folder / "config.window.json").write_text(config)
+        # As Transformers 5 saves it: layer_types, rope_parameters.
+        model.config.save_pretrained(folder / "v5")
+        (folder / "v5" / "config.json").rename(folder / "config.window_v5.json")
+        (folder / "v5").rmdir()
+        add_variant(ref, f"tiny_{name}.window", model, tokens)
+        write_gguf(model, name, folder / "window.gguf")
+
+    # Two patterns that fit the same module: the first in the file applies.
+    base, _ = build(LlamaForCausalLM, LlamaConfig, 1, tie_word_embeddings=True)
+    peft = get_peft_model(base, LoraConfig(
+        task_type="CAUSAL_LM", r=2, lora_alpha=4, target_modules=["q_proj", "o_proj"],
+        rank_pattern={"layers.1.self_attn.q_proj": 3},
+        alpha_pattern={"q_proj": 9, "layers.1.self_attn.q_proj": 1, "o_proj": 2})).eval()
+    save_adapter(peft, DATA / "tiny_llama_lora_patterns", "tiny_llama", 8, 0.4)
+    ref.add("tiny_llama_lora_patterns/logits", peft(tokens[None, :40]).logits[0][::4])
+    ref.write(HERE / "families")
 
 
 # ---------------------------------------------------------------- SmolLM2-135M
@@ -325,14 +492,54 @@ def smollm2(gguf, text_path):
     ref.write(HERE / "smollm2_135m")
 
 
+def smollm2_lora(gguf, text_path):
+    """An adapter on all seven kinds of linear layers, made by PEFT on the Hugging Face form."""
+    from peft import LoraConfig, get_peft_model
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+    gguf = pathlib.Path(gguf)
+    load = dict(gguf_file=gguf.name)
+    tokenizer = AutoTokenizer.from_pretrained(gguf.parent, **load)
+    model = AutoModelForCausalLM.from_pretrained(
+        gguf.parent, **load, dtype=torch.float32, attn_implementation="eager").eval()
+    text = pathlib.Path(text_path).read_text()
+    start = text.index("Call me Ishmael")
+    tokens = torch.tensor(tokenizer(text[start:start + 1200], add_special_tokens=False).input_ids)
+    tokens = tokens[:96]
+    ref = Reference()
+    ref.add("tokens", tokens)
+    columns = torch.randperm(model.config.vocab_size,
+                             generator=torch.Generator().manual_seed(4))[:128].sort().values
+    ref.add("columns", columns)
+    rows = torch.arange(15, 96, 16)
+    ref.add("rows", rows)
+    ref.add("base/logits", model(tokens[None]).logits[0][rows][:, columns])
+    peft = get_peft_model(model, LoraConfig(
+        task_type="CAUSAL_LM", r=1, lora_alpha=2, target_modules=EVERYTHING,
+        layers_to_transform=[1, 16])).eval()
+    save_adapter(peft, DATA / "smollm2_lora_all", "SmolLM2-135M-Instruct", 6, 0.2)
+    eager = peft(tokens[None]).logits[0]
+    ref.add("lora_all/logits", eager[rows][:, columns])
+    out, gaps = greedy(peft, tokens, 64)
+    ref.add("lora_all/greedy", out)
+    ref.add("lora_all/greedy_gap", gaps)
+    sdpa = set_attention(peft, "sdpa")(tokens[None]).logits[0]
+    ref.scalars["eager_vs_sdpa"] = float((eager - sdpa).abs().max())
+    print(json.dumps(ref.scalars, indent=1))
+    ref.write(HERE / "smollm2_lora")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", choices=["tiny", "smollm2"])
+    parser.add_argument("what", choices=["tiny", "families", "smollm2", "smollm2-lora"])
     parser.add_argument("--gguf", help="SmolLM2-135M GGUF file")
     parser.add_argument("--text", help="text of Moby Dick")
     args = parser.parse_args()
     if args.what == "tiny":
         tiny()
+    elif args.what == "families":
+        families()
+    elif args.what == "smollm2-lora":
+        smollm2_lora(args.gguf, args.text)
     else:
         smollm2(args.gguf, args.text)
 
