@@ -37,6 +37,8 @@ nlohmann::json DescribeConfig(const ModelConfig& c) {
   j["max_context"] = c.max_context;
   j["rope_theta"] = c.rope.theta;
   j["tied_embeddings"] = c.tie_embeddings;
+  j["plan"] = Describe(c);
+  if (!c.warnings.empty()) j["warnings"] = c.warnings;
   j["eos_token_ids"] = c.eos_ids;
   j["kv_bytes_per_token_fp16"] = 2 * 2 * c.layers * c.kv_heads * c.head_dim;
   return j;
