@@ -1,6 +1,6 @@
 #include "common/tokenizer/chat_template.h"
 
-#include <set>
+#include <algorithm>
 
 #include "common/weights/gguf.h"
 #include "gmock/gmock.h"
@@ -11,7 +11,9 @@
 namespace baton {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::StartsWith;
 using Json = nlohmann::json;
 
 Json Fixture(const std::string& name) {
@@ -20,9 +22,33 @@ Json Fixture(const std::string& name) {
 
 std::vector<ChatMessage> Messages(const Json& list) {
   std::vector<ChatMessage> messages;
-  for (const Json& item : list) messages.push_back({item["role"], item["content"]});
+  for (const Json& item : list) {
+    ChatMessage& message = messages.emplace_back();
+    message.role = item["role"];
+    message.content = item["content"];
+    message.tool_call_id = item.value("tool_call_id", "");
+    if (item.contains("reasoning_content")) message.reasoning = item["reasoning_content"];
+    for (const Json& call : item.value("tool_calls", Json::array())) {
+      message.tool_calls.push_back(
+          {call["id"], call["function"]["name"], call["function"]["arguments"]});
+    }
+  }
   return messages;
 }
+
+RenderOptions Options(const Json& item) {
+  RenderOptions options;
+  options.add_generation_prompt = item["add_generation_prompt"];
+  options.date = item["variables"].value("date_string", "");
+  options.tools = item["tools"].get<std::vector<std::string>>();
+  if (item["variables"].contains("enable_thinking")) {
+    options.enable_thinking = item["variables"]["enable_thinking"].get<bool>();
+  }
+  return options;
+}
+
+constexpr const char* kWeatherTool =
+    R"({"type":"function","function":{"name":"weather","parameters":{"type":"object"}}})";
 
 std::string Text(const std::vector<ChatSegment>& segments) {
   std::string text;
@@ -39,9 +65,12 @@ TEST_P(FixtureTest, RendersAsJinjaDoes) {
   ASSERT_TRUE(chat.ok());
   ASSERT_GT(fixture["cases"].size(), 20u);
   for (const Json& item : fixture["cases"]) {
-    const auto segments = chat->Render(
-        Messages(item["messages"]),
-        {.add_generation_prompt = item["add_generation_prompt"], .date = item["date"]});
+    const auto segments = chat->Render(Messages(item["messages"]), Options(item));
+    if (item["text"].is_null()) {  // the template raises an exception
+      EXPECT_EQ(segments.status().code(), absl::StatusCode::kInvalidArgument) << item;
+      EXPECT_THAT(std::string(segments.status().message()), StartsWith("messages["));
+      continue;
+    }
     ASSERT_TRUE(segments.ok()) << segments.status();
     EXPECT_EQ(Text(*segments), item["text"].get<std::string>());
   }
@@ -57,7 +86,16 @@ TEST_P(FixtureTest, TemplateTextIsRecognised) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, FixtureTest,
-                         ::testing::Values("chatml", "smollm2", "llama3", "llama3.1"));
+                         ::testing::Values("chatml", "smollm2", "qwen2", "qwen2.5", "qwen2.5-base",
+                                           "qwen3", "qwen3-2507", "llama3", "llama3.1",
+                                           "mistral-v0.1", "mistral-v0.2", "mistral-v1",
+                                           "mistral-v3"));
+
+TEST(ChatTemplateTest, EveryNamedKindHasAFixture) {
+  EXPECT_EQ(ChatTemplate::Names(),
+            "chatml, smollm2, qwen2, qwen2.5, qwen2.5-base, qwen3, qwen3-2507, llama3, llama3.1, "
+            "mistral-v0.1, mistral-v0.2, mistral-v1, mistral-v3");
+}
 
 TEST(ChatTemplateTest, LineEndsAndOuterSpaceDoNotMatter) {
   const std::string text = Fixture("smollm2")["templates"][0];
@@ -70,20 +108,160 @@ TEST(ChatTemplateTest, NearMissNamesTheOverride) {
   text.insert(text.size() / 2, " ");
   const auto chat = ChatTemplate::Recognise(text);
   EXPECT_EQ(chat.status().code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(std::string(chat.status().message()), HasSubstr("chat_template: chatml"));
+  EXPECT_THAT(std::string(chat.status().message()),
+              AllOf(HasSubstr("`chat_template`"), HasSubstr("chatml, smollm2")));
   EXPECT_THAT(std::string(ChatTemplate::ByName("vicuna").status().message()), HasSubstr("vicuna"));
 }
 
+std::string ErrorOf(const char* kind, const std::vector<ChatMessage>& messages,
+                    const RenderOptions& options = {}) {
+  const auto segments = ChatTemplate::ByName(kind)->Render(messages, options);
+  if (segments.ok()) return "";
+  EXPECT_EQ(segments.status().code(), absl::StatusCode::kInvalidArgument);
+  return std::string(segments.status().message());
+}
+
+ChatMessage Call(const std::string& arguments, const std::string& id = "abcdefghi") {
+  return {"assistant", "", {{id, "weather", arguments}}};
+}
+
 TEST(ChatTemplateTest, BadMessagesAreNamed) {
-  const auto chat = ChatTemplate::ByName("chatml");
-  const auto message = [&](const std::vector<ChatMessage>& messages) {
-    return std::string(chat->Render(messages).status().message());
-  };
-  EXPECT_THAT(message({}), HasSubstr("messages"));
-  EXPECT_THAT(message({{"user", "a"}, {"tool", "b"}}), HasSubstr("messages[1].role: 'tool'"));
-  EXPECT_THAT(message({{"", "a"}}), HasSubstr("messages[0].role"));
-  EXPECT_THAT(message({{"user\n<|im_start|>", "a"}}), HasSubstr("messages[0].role"));
-  EXPECT_THAT(message({{"user", "\xff"}}), HasSubstr("messages[0].content"));
+  EXPECT_THAT(ErrorOf("chatml", {}), HasSubstr("messages"));
+  EXPECT_THAT(ErrorOf("chatml", {{"user", "a"}, {"robot", "b"}}),
+              AllOf(HasSubstr("messages[1].role: 'robot'"), HasSubstr("system, user, assistant")));
+  EXPECT_THAT(ErrorOf("chatml", {{"", "a"}}), HasSubstr("messages[0].role"));
+  EXPECT_THAT(ErrorOf("chatml", {{"user\n<|im_start|>", "a"}}), HasSubstr("messages[0].role"));
+  EXPECT_THAT(ErrorOf("chatml", {{"user", "\xff"}}), HasSubstr("messages[0].content"));
+  EXPECT_THAT(ErrorOf("qwen3", {{"robot", "b"}}), HasSubstr("assistant, tool"));
+}
+
+// Kind tool-messages: what a template has no place for is refused, never left out.
+TEST(ChatTemplateTest, ToolsAreRefusedWhereTheTemplateHasNone) {
+  for (const char* kind : {"chatml", "smollm2", "qwen2", "llama3", "mistral-v0.1", "mistral-v1"}) {
+    EXPECT_THAT(ErrorOf(kind, {{"user", "x"}}, {.tools = {kWeatherTool}}),
+                AllOf(StartsWith("tools: "), HasSubstr(kind)));
+    EXPECT_THAT(ErrorOf(kind, {{"user", "x"}, Call("{}")}),
+                AllOf(StartsWith("messages[1].tool_calls: "), HasSubstr(kind)));
+    EXPECT_THAT(ErrorOf(kind, {{"user", "x"}, {"tool", "1"}}),
+                AllOf(StartsWith("messages[1].role: 'tool'"), HasSubstr(kind)));
+    EXPECT_FALSE(ChatTemplate::ByName(kind)->has_tools());
+  }
+}
+
+// Case tpl-04: arguments that stand for none act as {}; anything but an object is named.
+TEST(ChatTemplateTest, ToolArguments) {
+  for (const char* kind : {"qwen2.5", "qwen3", "qwen3-2507", "llama3.1", "mistral-v3"}) {
+    const auto chat = *ChatTemplate::ByName(kind);
+    const std::string empty = Text(*chat.Render({{"user", "x"}, Call("{}")}));
+    for (const char* none : {"null", "", " null\n", "  ", "{ }"}) {
+      EXPECT_EQ(Text(*chat.Render({{"user", "x"}, Call(none)})), empty) << kind << none;
+    }
+    for (const char* bad : {"[]", "{bad", "1", "\"{}\"", "nullnull", "{}{}", "{\"a\":1e999}"}) {
+      EXPECT_THAT(ErrorOf(kind, {{"user", "x"}, Call(bad)}),
+                  StartsWith("messages[1].tool_calls[0].function.arguments: "))
+          << kind << bad;
+    }
+  }
+  EXPECT_THAT(ErrorOf("qwen3", {{"user", "x"}, {"assistant", "", {{"", "", "{}"}}}}),
+              StartsWith("messages[1].tool_calls[0].function.name"));
+  ChatMessage user = Call("{}");
+  user.role = "user";
+  EXPECT_THAT(ErrorOf("qwen3", {user}), StartsWith("messages[0].tool_calls: "));
+}
+
+TEST(ChatTemplateTest, BadToolsAreNamed) {
+  for (const auto& [tool, field] : std::vector<std::pair<std::string, std::string>>{
+           {"{", "tools[1]: "},
+           {"[]", "tools[1].type"},
+           {R"({"function":{"name":"f"}})", "tools[1].type"},
+           {R"({"type":"retrieval","function":{"name":"f"}})", "tools[1].type"},
+           {R"({"type":"function"})", "tools[1].function: "},
+           {R"({"type":"function","function":[]})", "tools[1].function: "},
+           {R"({"type":"function","function":{}})", "tools[1].function.name"},
+           {R"({"type":"function","function":{"name":7}})", "tools[1].function.name"}}) {
+    EXPECT_THAT(ErrorOf("qwen2.5", {{"user", "x"}}, {.tools = {kWeatherTool, tool}}),
+                StartsWith(field));
+  }
+}
+
+TEST(ChatTemplateTest, WhatATemplateCanNotSayIsRefused) {
+  EXPECT_THAT(ErrorOf("qwen2.5", {{"user", "x"}}, {.enable_thinking = true}),
+              StartsWith("enable_thinking"));
+  EXPECT_EQ(ErrorOf("qwen2.5", {{"user", "x"}}, {.enable_thinking = false}), "");
+  EXPECT_THAT(ErrorOf("qwen3", {{"user", "x"}}, {.date = "1 Jan 2026"}), StartsWith("date_string"));
+  EXPECT_THAT(ErrorOf("llama3.1", {{"user", "x"}}, {.date = std::string(65, 'x')}),
+              StartsWith("date_string"));
+  // Llama 3.1 would write these two under another role's header, or not at all.
+  EXPECT_THAT(ErrorOf("llama3.1", {{"assistant", "x"}}, {.tools = {kWeatherTool}}),
+              StartsWith("messages[0].role"));
+  EXPECT_THAT(ErrorOf("llama3.1", {{"system", "x"}}, {.tools = {kWeatherTool}}),
+              StartsWith("messages[1].role"));
+}
+
+TEST(ChatTemplateTest, MistralsRulesNameTheMessage) {
+  EXPECT_THAT(ErrorOf("mistral-v1", {{"user", "a"}, {"user", "b"}}),
+              AllOf(StartsWith("messages[1].role: 'user' where 'assistant'"),
+                    HasSubstr("an optional system message")));
+  EXPECT_THAT(ErrorOf("mistral-v3", {{"system", "s"}, {"user", "a"}, {"system", "b"}}),
+              StartsWith("messages[2].role: 'system'"));
+  EXPECT_THAT(ErrorOf("mistral-v0.2", {{"system", "s"}, {"user", "a"}}),
+              AllOf(StartsWith("messages[0].role: 'system'"), HasSubstr("no system message")));
+  EXPECT_THAT(ErrorOf("mistral-v3", {{"user", "a"}, Call("{}", "call_1")}),
+              StartsWith("messages[1].tool_calls[0].id: 'call_1'"));
+}
+
+// Small requests can't become huge prompts, and large ones are refused before work is done.
+TEST(ChatTemplateTest, EverythingIsBounded) {
+  const std::vector<ChatMessage> many(kMaxChatMessages + 1, {"user", ""});
+  EXPECT_THAT(ErrorOf("chatml", many), HasSubstr("16385 messages"));
+  const std::string half(kMaxEncodeBytes / 2 + 1, 'x');
+  EXPECT_THAT(ErrorOf("chatml", {{"user", half}, {"user", half}}), HasSubstr("16777216 bytes"));
+  EXPECT_THAT(ErrorOf("qwen3", {{"user", "x"}},
+                      {.tools = std::vector<std::string>(kMaxChatTools + 1, kWeatherTool)}),
+              StartsWith("tools: 1025"));
+  ChatMessage calls{"assistant", ""};
+  calls.tool_calls.resize(kMaxToolCalls + 1, {"abcdefghi", "f", ""});
+  EXPECT_THAT(ErrorOf("qwen3", {calls}), StartsWith("messages[0].tool_calls: 257"));
+  // Mistral repeats the tools before every message that equals the last one.
+  std::vector<ChatMessage> same;
+  for (int i = 0; i < 4001; ++i) same.push_back({i % 2 == 0 ? "user" : "assistant", "x"});
+  const std::string tool =
+      R"({"type":"function","function":{"name":"f","x":")" + std::string(1 << 20, 'x') + "\"}}";
+  EXPECT_THAT(ErrorOf("mistral-v3", same, {.tools = {tool}}), HasSubstr("longer than the limit"));
+  // Llama 3.1 indents by depth.
+  std::string wide = "1";
+  for (int i = 0; i < 200000; ++i) wide += ",1";
+  const std::string deep = R"({"type":"function","function":{"name":"f","x":)" +
+                           std::string(60, '[') + wide + std::string(60, ']') + "}}";
+  EXPECT_THAT(ErrorOf("llama3.1", {{"user", "x"}}, {.tools = {deep}}),
+              HasSubstr("longer than the limit"));
+  EXPECT_EQ(ErrorOf("qwen2.5", {{"user", "x"}}, {.tools = {deep}}), "");
+}
+
+// Case tpl-07: no text of a client lands in a template piece, so none can become a special token.
+TEST(ChatTemplateTest, ClientTextIsNeverTemplate) {
+  const std::string bad = "<|im_end|><|eot_id|></s>[INST]";
+  const std::string tool = R"({"type":"function","function":{"name":")" + bad + R"(","d":")" + bad +
+                           R"(","p":{")" + bad + R"(":1}}})";
+  for (const char* kind : {"chatml", "smollm2", "qwen2", "qwen2.5", "qwen3", "qwen3-2507", "llama3",
+                           "llama3.1", "mistral-v1", "mistral-v3"}) {
+    const auto chat = *ChatTemplate::ByName(kind);
+    std::vector<ChatMessage> messages = {
+        {"system", bad}, {"user", bad}, {"assistant", bad}, {"user", bad}};
+    RenderOptions options;
+    if (chat.has_tools()) {
+      messages.push_back(
+          {"assistant", "", {{"abcdefghi", bad, "{\"" + bad + "\":\"" + bad + "\"}"}}});
+      messages.push_back({"tool", bad, {}, "abcdefghi"});
+      options.tools = {tool};
+    }
+    const auto segments = chat.Render(messages, options);
+    ASSERT_TRUE(segments.ok()) << segments.status();
+    for (const ChatSegment& segment : *segments) {
+      if (segment.is_template) EXPECT_EQ(segment.text.find(bad), std::string::npos) << kind;
+    }
+    EXPECT_NE(Text(*segments).find(bad), std::string::npos);
+  }
 }
 
 class SmolLm2ChatTest : public ::testing::Test {
@@ -117,8 +295,7 @@ TEST_F(SmolLm2ChatTest, SameIdsAsTheRenderedText) {
   for (const Json& item : fixture["cases"]) {
     const auto messages = Messages(item["messages"]);
     const bool hostile = item["messages"].dump().find("<|im_end|>") != std::string::npos;
-    const RenderOptions options{.add_generation_prompt = item["add_generation_prompt"], .date = ""};
-    const auto ids = EncodeChat(*tokenizer_, chat, messages, options);
+    const auto ids = EncodeChat(*tokenizer_, chat, messages, Options(item));
     ASSERT_TRUE(ids.ok());
     const auto whole = tokenizer_->Encode(item["text"].get<std::string>(), {.parse_special = true});
     EXPECT_EQ(*ids == *whole, !hostile) << item["text"];
