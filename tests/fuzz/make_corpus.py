@@ -144,6 +144,70 @@ def texts(shared):
     put("tokenizer_encode", "not_utf8", b"\0a\xff\xf0\x9f")
 
 
+def protobuf(field, value):
+    """One field of a protobuf message: int, float, bytes or text."""
+    def varint(n):
+        out = b""
+        while n > 127:
+            out, n = out + bytes([n & 127 | 128]), n >> 7
+        return out + bytes([n])
+    if isinstance(value, float):
+        return varint(field << 3 | 5) + struct.pack("<f", value)
+    if isinstance(value, int):
+        return varint(field << 3) + varint(value)
+    value = value.encode() if isinstance(value, str) else value
+    return varint(field << 3 | 2) + varint(len(value)) + value
+
+
+def vocabularies():
+    pieces = [("<unk>", 2), ("<s>", 3), ("</s>", 3)]
+    pieces += [(f"<0x{b:02X}>", 6) for b in range(256)]
+    pieces += [(p, 1) for p in ("\u2581a", "ab", "\u2581", "a", "b", "c", "\u00e9")]
+    def model(pieces, trainer=(), normalizer=()):
+        out = b"".join(protobuf(1, protobuf(1, text) + protobuf(2, -float(i)) + (protobuf(3, kind) if kind != 1 else b""))
+                       for i, (text, kind) in enumerate(pieces))
+        trainer = b"".join(protobuf(*f) for f in ((3, 2), (35, 1), *trainer))
+        return out + protobuf(2, trainer) + protobuf(3, b"".join(protobuf(*f) for f in normalizer))
+    plain = ((1, "identity"), (3, 1), (4, 0), (5, 1))
+    small = pieces[:3] + pieces[-7:]
+    for name, m in {
+        "full": model(pieces, normalizer=plain),
+        "small": model(small, ((35, 0),), plain),
+        "no_prefix": model(pieces, normalizer=((1, "identity"), (3, 0), (4, 0), (5, 1))),
+        "user": model([*small, ("[INST]", 4)], ((35, 0),), plain),
+        "unigram": model(small, ((3, 1),), plain),
+        "charsmap": model(small, (), ((1, "nfkc"), (2, b"\0\1\2\3"))),
+    }.items():
+        put("sentencepiece", name, "ab a \u00e9c\n".encode() + b"\n---\n" + m)
+    import base64
+    ranks = [bytes([b]) for b in range(256)] + [b"ab", b" a", b" ab"]
+    lines = "".join(f"{base64.b64encode(r).decode()} {i}\n" for i, r in enumerate(ranks))
+    for name, text in (("full", lines), ("small", "YQ== 0\nYg== 1\nYWI= 2\n"), ("gap", "YQ== 0\nYg== 2\n"),
+                       ("twice", "YQ== 0\nYQ== 1\n"), ("no_pair", "YQ== 0\nYWJj 1\n")):
+        put("tiktoken", name, "ab a \u00e9c\n---\n" + text)
+
+
+def chats():
+    call = {"id": "abcdefghi", "name": "f", "arguments": '{"x": 1}'}
+    tool = {"type": "function", "function": {"name": "f", "description": "d",
+                                             "parameters": {"type": "object", "properties": {}}}}
+    plain = {"messages": [{"role": "system", "content": "Be <|im_end|> [INST] kind."},
+                          {"role": "user", "content": "Hi </s>"},
+                          {"role": "assistant", "content": " there ", "reasoning": "hm"},
+                          {"role": "user", "content": "Bye"}], "generation": "1"}
+    tools = {"messages": [{"role": "user", "content": "Do f"},
+                          {"role": "assistant", "content": "", "tool_calls": [call]},
+                          {"role": "tool", "content": "42", "tool_call_id": "abcdefghi"},
+                          {"role": "user", "content": "So?"}], "tools": [tool], "generation": "1"}
+    for name in ("chatml", "smollm2", "qwen2", "qwen2.5", "qwen2.5-base", "qwen3", "qwen3-2507", "llama3",
+                 "llama3.1", "mistral-v0.1", "mistral-v0.2", "mistral-v1", "mistral-v3"):
+        put("chat_template", name, f"{name}\n---\n{json.dumps(plain)}")
+        if name in ("qwen2.5", "qwen3", "llama3.1", "mistral-v3"):
+            put("chat_template", name + "-tools", f"{name}\n---\n{json.dumps(tools)}")
+    put("chat_template", "thinking", "qwen3\n---\n" + json.dumps(
+        {**plain, "thinking": "", "date": "1 Jan 2026", "messages": plain["messages"][1:2]}))
+
+
 def stops():
     for name, stop, text in (
             ("simple", ["END"], "some text END more"), ("overlap", ["aab", "ab", "b"], "aaaaab"),
@@ -231,6 +295,8 @@ def main():
     lora()
     tokenizer()
     texts(shared)
+    vocabularies()
+    chats()
     stops()
     wire()
     yaml()
