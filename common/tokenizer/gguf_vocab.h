@@ -15,16 +15,21 @@ namespace baton {
 
 // Views point into the GGUF file and are only read while a Tokenizer is built.
 struct GgufVocab {
-  std::string model;                     // tokenizer.ggml.model; "gpt2" is byte-level BPE
+  std::string model;                     // tokenizer.ggml.model: "gpt2" is byte-level BPE,
+                                         // "llama" SentencePiece BPE
   std::string pre;                       // tokenizer.ggml.pre; "default" when absent
   std::vector<std::string_view> tokens;  // by id
   std::vector<int64_t> token_types;      // empty, or one per token: 1 normal, 2 unknown,
                                          // 3 control, 4 user defined, 5 unused, 6 byte
-  int64_t scores = 0;                    // length of tokenizer.ggml.scores; 0 when absent
+  std::vector<float> scores;             // empty, or one per token
   std::vector<std::string_view> merges;  // "left right", best first
   std::optional<int64_t> bos_id;
   std::optional<int64_t> eos_id;
+  std::optional<int64_t> unk_id;
   std::optional<bool> add_bos;
+  // "llama" only.
+  std::optional<bool> add_space_prefix;
+  std::optional<bool> remove_extra_whitespaces;
 };
 
 // Reads the tokenizer.ggml.* keys. `Gguf` is GgufFile (common/weights/gguf.h) or anything with its
@@ -42,7 +47,7 @@ absl::StatusOr<GgufVocab> ReadGgufVocab(const Gguf& file) {
     BATON_ASSIGN_OR_RETURN(vocab.token_types, file.GetIntArray("tokenizer.ggml.token_type"));
   }
   if (file.Has("tokenizer.ggml.scores")) {
-    BATON_ASSIGN_OR_RETURN(vocab.scores, file.GetArrayLength("tokenizer.ggml.scores"));
+    BATON_ASSIGN_OR_RETURN(vocab.scores, file.GetFloatArray("tokenizer.ggml.scores"));
   }
   if (file.Has("tokenizer.ggml.merges")) {
     BATON_ASSIGN_OR_RETURN(vocab.merges, file.GetStringArray("tokenizer.ggml.merges"));
@@ -52,6 +57,16 @@ absl::StatusOr<GgufVocab> ReadGgufVocab(const Gguf& file) {
   }
   if (file.Has("tokenizer.ggml.eos_token_id")) {
     BATON_ASSIGN_OR_RETURN(vocab.eos_id, file.GetInt("tokenizer.ggml.eos_token_id"));
+  }
+  if (file.Has("tokenizer.ggml.unknown_token_id")) {
+    BATON_ASSIGN_OR_RETURN(vocab.unk_id, file.GetInt("tokenizer.ggml.unknown_token_id"));
+  }
+  if (file.Has("tokenizer.ggml.add_space_prefix")) {
+    BATON_ASSIGN_OR_RETURN(vocab.add_space_prefix, file.GetBool("tokenizer.ggml.add_space_prefix"));
+  }
+  if (file.Has("tokenizer.ggml.remove_extra_whitespaces")) {
+    BATON_ASSIGN_OR_RETURN(vocab.remove_extra_whitespaces,
+                           file.GetBool("tokenizer.ggml.remove_extra_whitespaces"));
   }
   if (file.Has("tokenizer.ggml.add_bos_token")) {
     BATON_ASSIGN_OR_RETURN(vocab.add_bos, file.GetBool("tokenizer.ggml.add_bos_token"));

@@ -1,136 +1,121 @@
 #include "common/tokenizer/pre_tokenizer.h"
 
-#define PCRE2_CODE_UNIT_WIDTH 8
-#include <pcre2.h>
-
+#include <optional>
 #include <utility>
 
+#include "absl/functional/function_ref.h"
+#include "common/base/status_macros.h"
 #include "common/base/strings.h"
 
 namespace baton {
 namespace {
 
-constexpr size_t kJitStackStart = 32 << 10;
-constexpr size_t kJitStackMax = 4 << 20;
-constexpr uint32_t kMatchLimit = 10'000'000;
+using Behavior = SplitStep::Behavior;
+using Prefix = SplitStep::Prefix;
 
-// PCRE2's \s holds U+180E, which Unicode moved out of White_Space in 2013 and `tokenizers` does not
-// treat as space; so the class is spelled out.
-std::string WithUnicodeSpace(std::string_view pattern) {
-  constexpr std::string_view kSpace = "\\t-\\r\\x{85}\\p{Z}";
-  std::string out;
-  bool in_class = false;
-  for (size_t i = 0; i < pattern.size(); ++i) {
-    const char c = pattern[i];
-    if (c == '\\' && i + 1 < pattern.size()) {
-      const char next = pattern[++i];
-      if (next == 's') {
-        out += in_class ? Cat(kSpace) : Cat("[", kSpace, "]");
-      } else if (next == 'S' && !in_class) {
-        out += Cat("[^", kSpace, "]");
-      } else {
-        out.push_back(c);
-        out.push_back(next);
-      }
-      continue;
+// Joins the parts of a text (matches and what is between them, in order) to words.
+class Joiner {
+ public:
+  // Called with the range of a word. What it refers to must outlive the Joiner.
+  using EmitFn = absl::FunctionRef<absl::Status(size_t begin, size_t end)>;
+
+  Joiner(Behavior behavior, EmitFn emit) : behavior_(behavior), emit_(emit) {}
+
+  absl::Status Add(size_t begin, size_t end, bool match) {
+    if (behavior_ == Behavior::kIsolated) return emit_(begin, end);
+    if (behavior_ == Behavior::kRemoved) return match ? absl::OkStatus() : emit_(begin, end);
+    bool join = pending_.has_value();
+    if (behavior_ == Behavior::kMergedWithPrevious) {
+      join = join && match && !last_match_;
+    } else if (behavior_ == Behavior::kMergedWithNext) {
+      join = join && !match && last_match_;
+    } else {
+      join = join && match == last_match_;
     }
-    if (c == '[') in_class = true;
-    if (c == ']') in_class = false;
-    out.push_back(c);
+    last_match_ = match;
+    if (join) {
+      pending_->end = end;
+      return absl::OkStatus();
+    }
+    BATON_RETURN_IF_ERROR(Finish());
+    pending_ = {begin, end};
+    return absl::OkStatus();
   }
-  return out;
-}
 
-std::string PcreMessage(int code) {
-  PCRE2_UCHAR buffer[256];
-  pcre2_get_error_message(code, buffer, sizeof(buffer));
-  return reinterpret_cast<const char*>(buffer);
-}
-
-// Scratch memory of matching, one per thread: making it costs more than matching a short text.
-struct MatchScratch {
-  pcre2_match_data* data = pcre2_match_data_create(1, nullptr);
-  pcre2_match_context* context = pcre2_match_context_create(nullptr);
-  pcre2_jit_stack* stack = pcre2_jit_stack_create(kJitStackStart, kJitStackMax, nullptr);
-
-  MatchScratch() {
-    pcre2_set_match_limit(context, kMatchLimit);
-    pcre2_jit_stack_assign(context, nullptr, stack);
+  absl::Status Finish() {
+    if (!pending_.has_value()) return absl::OkStatus();
+    const Pattern::Range range = *pending_;
+    pending_.reset();
+    return emit_(range.begin, range.end);
   }
-  ~MatchScratch() {
-    pcre2_jit_stack_free(stack);
-    pcre2_match_context_free(context);
-    pcre2_match_data_free(data);
-  }
-  MatchScratch(const MatchScratch&) = delete;
-  MatchScratch& operator=(const MatchScratch&) = delete;
+
+ private:
+  const Behavior behavior_;
+  const EmitFn emit_;
+  std::optional<Pattern::Range> pending_;
+  bool last_match_ = false;
 };
-
-MatchScratch& ThreadScratch() {
-  thread_local MatchScratch scratch;
-  return scratch;
-}
 
 }  // namespace
 
-void PreTokenizer::CodeFree::operator()(pcre2_real_code_8* code) const { pcre2_code_free(code); }
-
-absl::StatusOr<PreTokenizer> PreTokenizer::Create(const std::vector<std::string>& patterns) {
+absl::StatusOr<PreTokenizer> PreTokenizer::Create(const std::vector<SplitStep>& steps) {
   PreTokenizer result;
-  for (const std::string& pattern : patterns) {
-    const std::string translated = WithUnicodeSpace(pattern);
-    int error = 0;
-    PCRE2_SIZE offset = 0;
-    Code code(pcre2_compile(reinterpret_cast<PCRE2_SPTR>(translated.data()), translated.size(),
-                            PCRE2_UTF | PCRE2_UCP | PCRE2_NEVER_BACKSLASH_C, &error, &offset,
-                            nullptr));
-    if (code == nullptr) {
-      return absl::InvalidArgumentError(Cat("split pattern '", pattern, "': ", PcreMessage(error)));
+  for (const SplitStep& step : steps) {
+    Step made{step, {}};
+    if (step.kind == SplitStep::Kind::kSplit) {
+      BATON_ASSIGN_OR_RETURN(Pattern pattern, Pattern::Create(step.pattern));
+      made.pattern.push_back(std::move(pattern));
     }
-    // Without JIT support the interpreter does the same, more slowly and on the heap.
-    pcre2_jit_compile(code.get(), PCRE2_JIT_COMPLETE);
-    result.steps_.push_back(std::move(code));
+    result.steps_.push_back(std::move(made));
   }
   return result;
 }
 
-absl::Status PreTokenizer::Split(std::string_view text,
-                                 const std::function<absl::Status(std::string_view)>& word) const {
-  return SplitFrom(0, text, word);
+absl::Status PreTokenizer::Split(std::string_view text, bool at_start, const WordFn& word) const {
+  return SplitFrom(0, text, at_start, word);
 }
 
-absl::Status PreTokenizer::SplitFrom(
-    size_t step, std::string_view text,
-    const std::function<absl::Status(std::string_view)>& word) const {
+absl::Status PreTokenizer::SplitFrom(size_t step, std::string_view text, bool at_start,
+                                     const WordFn& word) const {
   if (text.empty()) return absl::OkStatus();
   if (step == steps_.size()) return word(text);
-  MatchScratch& scratch = ThreadScratch();
-  size_t done = 0;   // everything before is handed on
-  size_t start = 0;  // where to look for the next match
-  while (start < text.size()) {
-    const int rc =
-        pcre2_match(steps_[step].get(), reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(),
-                    start, PCRE2_NO_UTF_CHECK, scratch.data, scratch.context);
-    if (rc == PCRE2_ERROR_NOMATCH) break;
-    if (rc < 0) {
-      return absl::ResourceExhaustedError(
-          Cat("the tokenizer's split pattern gave up on the text: ", PcreMessage(rc)));
-    }
-    const PCRE2_SIZE* range = pcre2_get_ovector_pointer(scratch.data);
-    const size_t begin = range[0];
-    const size_t end = range[1];
-    if (end <= begin) {  // an empty match splits nothing; step over one character
-      start = begin + 1;
-      while (start < text.size() && (static_cast<uint8_t>(text[start]) & 0xC0) == 0x80) ++start;
-      continue;
-    }
-    for (const auto piece : {text.substr(done, begin - done), text.substr(begin, end - begin)}) {
-      absl::Status status = SplitFrom(step + 1, piece, word);
-      if (!status.ok()) return status;
-    }
-    done = start = end;
+  const SplitStep& spec = steps_[step].spec;
+  if (spec.kind == SplitStep::Kind::kSplit) return SplitAtMatches(step, text, at_start, word);
+  if (spec.kind == SplitStep::Kind::kPrefixSpace) {
+    if (text.starts_with(' ')) return SplitFrom(step + 1, text, at_start, word);
+    return SplitFrom(step + 1, Cat(" ", text), at_start, word);
   }
-  return SplitFrom(step + 1, text.substr(done), word);
+  std::string marked;
+  const bool wanted = spec.prefix == Prefix::kAlways || (spec.prefix == Prefix::kFirst && at_start);
+  if (wanted && !text.starts_with(' ') && !text.starts_with(kSpaceMark)) marked = kSpaceMark;
+  for (char c : text) {
+    if (c == ' ') {
+      marked += kSpaceMark;
+    } else {
+      marked.push_back(c);
+    }
+  }
+  return SplitFrom(step + 1, marked, at_start, word);
+}
+
+absl::Status PreTokenizer::SplitAtMatches(size_t step, std::string_view text, bool at_start,
+                                          const WordFn& word) const {
+  const SplitStep& spec = steps_[step].spec;
+  const auto emit = [&](size_t begin, size_t end) {
+    return SplitFrom(step + 1, text.substr(begin, end - begin), at_start && begin == 0, word);
+  };
+  Joiner joiner(spec.behavior, emit);
+  PatternMatches matches(steps_[step].pattern.front(), text);
+  size_t done = 0;  // everything before is handed on
+  for (;;) {
+    BATON_ASSIGN_OR_RETURN(const auto match, matches.Next());
+    if (!match.has_value()) break;
+    if (match->begin > done) BATON_RETURN_IF_ERROR(joiner.Add(done, match->begin, spec.invert));
+    BATON_RETURN_IF_ERROR(joiner.Add(match->begin, match->end, !spec.invert));
+    done = match->end;
+  }
+  if (done < text.size()) BATON_RETURN_IF_ERROR(joiner.Add(done, text.size(), spec.invert));
+  return joiner.Finish();
 }
 
 }  // namespace baton

@@ -1,44 +1,44 @@
-// Splits text into words by regular expressions, as Hugging Face's Split, Digits and ByteLevel
+// Splits text into words, as Hugging Face's Split, Digits, Punctuation, Metaspace and ByteLevel
 // pre-tokenizers do.
 #pragma once
 
-#include <cstdint>
 #include <functional>
-#include <memory>
-#include <string>
 #include <string_view>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-
-struct pcre2_real_code_8;
+#include "common/tokenizer/pattern.h"
+#include "common/tokenizer/tokenizer_spec.h"
 
 namespace baton {
 
 // Immutable, usable from any thread.
 class PreTokenizer {
  public:
-  // Each pattern splits the pieces the one before it left: matches and the text between matches
-  // become pieces of their own ("Isolated"). Patterns mean what they mean in Hugging Face
-  // `tokenizers`. Errors: InvalidArgument with PCRE2's message and the pattern.
-  static absl::StatusOr<PreTokenizer> Create(const std::vector<std::string>& patterns);
+  using WordFn = std::function<absl::Status(std::string_view)>;
 
-  // Calls `word` for each piece in order; together they are the whole text. `text` is valid UTF-8.
-  // Errors: ResourceExhausted when matching exceeds its limits; what `word` returned.
-  absl::Status Split(std::string_view text,
-                     const std::function<absl::Status(std::string_view)>& word) const;
+  // Each step works on the words that the one before it left. Errors: InvalidArgument with PCRE2's
+  // message and the pattern.
+  static absl::StatusOr<PreTokenizer> Create(const std::vector<SplitStep>& steps);
+
+  // Calls `word` for each word in order; views are valid during the call. `text` is valid UTF-8,
+  // `at_start` says whether it begins the whole text. Errors: ResourceExhausted when matching
+  // exceeds its limits; what `word` returned.
+  absl::Status Split(std::string_view text, bool at_start, const WordFn& word) const;
 
  private:
-  struct CodeFree {
-    void operator()(pcre2_real_code_8* code) const;
+  struct Step {
+    SplitStep spec;
+    std::vector<Pattern> pattern;  // one for kSplit
   };
-  using Code = std::unique_ptr<pcre2_real_code_8, CodeFree>;
 
-  absl::Status SplitFrom(size_t step, std::string_view text,
-                         const std::function<absl::Status(std::string_view)>& word) const;
+  absl::Status SplitFrom(size_t step, std::string_view text, bool at_start,
+                         const WordFn& word) const;
+  absl::Status SplitAtMatches(size_t step, std::string_view text, bool at_start,
+                              const WordFn& word) const;
 
-  std::vector<Code> steps_;
+  std::vector<Step> steps_;
 };
 
 }  // namespace baton

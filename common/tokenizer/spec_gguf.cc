@@ -1,4 +1,6 @@
 // GGUF vocabulary -> TokenizerSpec.
+#include <cmath>
+#include <initializer_list>
 #include <utility>
 
 #include "common/base/status_macros.h"
@@ -18,34 +20,45 @@ constexpr int64_t kTypeByte = 6;
 
 constexpr const char* kLlama3Pattern =
     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
-constexpr const char* kQwen2Pattern =
-    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+constexpr const char* kTekkenPattern =
+    R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
 
 absl::Status Malformed(std::string_view key, std::string_view what) {
   return absl::InvalidArgumentError(Cat("tokenizer.ggml.", key, ": ", what));
 }
 
+void SplitAt(std::initializer_list<std::string_view> patterns, TokenizerSpec* spec) {
+  for (std::string_view pattern : patterns) {
+    SplitStep step;
+    step.pattern = pattern;
+    spec->splits.push_back(std::move(step));
+  }
+}
+
 // Splitting, normalisation and the BOS default that go with tokenizer.ggml.pre.
 absl::Status ApplyPre(const std::string& pre, TokenizerSpec* spec) {
-  if (pre == "smollm") {
-    spec->split_patterns = {R"(\p{N})", std::string(kGpt2Pattern)};
+  if (pre == "smollm" || pre == "starcoder" || pre == "refact") {
+    SplitAt({R"(\p{N})", kGpt2Pattern}, spec);
   } else if (pre == "gpt-2" || pre == "gpt2") {
-    spec->split_patterns = {std::string(kGpt2Pattern)};
-  } else if (pre == "llama-bpe" || pre == "llama3" || pre == "llama-v3") {
-    spec->split_patterns = {kLlama3Pattern};
+    SplitAt({kGpt2Pattern}, spec);
+  } else if (pre == "llama-bpe" || pre == "llama3" || pre == "llama-v3" || pre == "falcon3") {
+    SplitAt({kLlama3Pattern}, spec);
     spec->ignore_merges = true;
     spec->add_bos = true;
   } else if (pre == "qwen2") {
-    spec->split_patterns = {kQwen2Pattern};
-    spec->nfc = true;
+    SplitAt({kQwen2Pattern}, spec);
+    spec->normalizer.emplace_back();  // NFC
+  } else if (pre == "tekken") {
+    SplitAt({kTekkenPattern}, spec);
+    spec->ignore_merges = true;
   } else if (pre == "default") {
     // llama.cpp's four steps for a file that does not say more.
-    spec->split_patterns = {R"([\p{P}\$\+<=>\^~\|]+)", std::string(kGpt2Pattern), R"(\p{N}+)",
-                            "[0-9][0-9][0-9]"};
+    SplitAt({R"([\p{P}\$\+<=>\^~\|]+)", kGpt2Pattern, R"(\p{N}+)", "[0-9][0-9][0-9]"}, spec);
   } else {
     return absl::UnimplementedError(
         Cat("tokenizer.ggml.pre: '", pre,
-            "' is not supported (smollm, gpt-2, llama-bpe, qwen2 and default are)"));
+            "' is not supported (smollm, starcoder, refact, gpt-2, llama-bpe, llama3, llama-v3, "
+            "falcon3, qwen2, tekken and default are)"));
   }
   return absl::OkStatus();
 }
@@ -58,8 +71,8 @@ absl::Status ReadTokens(const GgufVocab& vocab, TokenizerSpec* spec) {
   if (!vocab.token_types.empty() && vocab.token_types.size() != n) {
     return Malformed("token_type", Cat(vocab.token_types.size(), " entries for ", n, " tokens"));
   }
-  if (vocab.scores != 0 && vocab.scores != static_cast<int64_t>(n)) {
-    return Malformed("scores", Cat(vocab.scores, " entries for ", n, " tokens"));
+  if (!vocab.scores.empty() && vocab.scores.size() != n) {
+    return Malformed("scores", Cat(vocab.scores.size(), " entries for ", n, " tokens"));
   }
   spec->tokens.reserve(n);
   for (size_t id = 0; id < n; ++id) {
@@ -74,7 +87,11 @@ absl::Status ReadTokens(const GgufVocab& vocab, TokenizerSpec* spec) {
     spec->tokens.emplace_back(type == kTypeUnused ? std::string_view() : text);
     const bool special = type == kTypeControl || type == kTypeUnknown;
     if ((special || type == kTypeUserDefined) && !text.empty()) {
-      spec->added.push_back({static_cast<int32_t>(id), std::string(text), special});
+      AddedToken added;
+      added.id = static_cast<int32_t>(id);
+      added.content = std::string(text);
+      added.special = special;
+      spec->added.push_back(std::move(added));
     }
   }
   return absl::OkStatus();
@@ -105,17 +122,55 @@ absl::Status ReadId(const char* key, const std::optional<int64_t>& value, size_t
   return absl::OkStatus();
 }
 
+// SentencePiece BPE: scores and byte tokens instead of merges and the byte alphabet.
+absl::Status ReadSentencePiece(const GgufVocab& vocab, TokenizerSpec* spec) {
+  if (vocab.scores.empty()) return Malformed("scores", "missing, model = llama needs them");
+  if (vocab.token_types.empty()) {
+    return Malformed("token_type", "missing, model = llama needs it");
+  }
+  spec->scores = vocab.scores;
+  for (size_t id = 0; id < vocab.tokens.size(); ++id) {
+    const std::string_view text = vocab.tokens[id];
+    if (std::isnan(vocab.scores[id])) return Malformed("scores", Cat("token ", id, " has NaN"));
+    if (text.size() > kMaxPieceBytes) {
+      return Malformed("tokens", Cat("token ", id, " has ", text.size(), " bytes, at most ",
+                                     kMaxPieceBytes, " are allowed"));
+    }
+    if (vocab.token_types[id] == kTypeUnknown && !spec->unk_id) {
+      spec->unk_id = static_cast<int32_t>(id);
+    }
+    if (vocab.token_types[id] != kTypeByte) continue;
+    if (!ByteOfToken(text)) {
+      return Malformed("tokens", Cat("token ", id, " of type byte must be like <0x0A>"));
+    }
+    spec->byte_fallback = true;
+  }
+  BATON_RETURN_IF_ERROR(
+      ReadId("unknown_token_id", vocab.unk_id, vocab.tokens.size(), &spec->unk_id));
+  ApplySentencePieceRules(vocab.add_space_prefix.value_or(true),
+                          vocab.remove_extra_whitespaces.value_or(false), spec);
+  for (AddedToken& token : spec->added) token.normalized = !token.special;
+  spec->bos_id = FindToken(*spec, "<s>");
+  spec->eos_id = FindToken(*spec, "</s>");
+  spec->add_bos = true;
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::StatusOr<TokenizerSpec> SpecFromGguf(const GgufVocab& vocab) {
-  if (vocab.model != "gpt2") {
-    return absl::UnimplementedError(
-        Cat("tokenizer.ggml.model: '", vocab.model, "' is not supported (gpt2 is)"));
-  }
   TokenizerSpec spec;
-  BATON_RETURN_IF_ERROR(ApplyPre(vocab.pre, &spec));
-  BATON_RETURN_IF_ERROR(ReadTokens(vocab, &spec));
-  BATON_RETURN_IF_ERROR(ReadMerges(vocab, &spec));
+  if (vocab.model == "gpt2") {
+    BATON_RETURN_IF_ERROR(ApplyPre(vocab.pre, &spec));
+    BATON_RETURN_IF_ERROR(ReadTokens(vocab, &spec));
+    BATON_RETURN_IF_ERROR(ReadMerges(vocab, &spec));
+  } else if (vocab.model == "llama") {
+    BATON_RETURN_IF_ERROR(ReadTokens(vocab, &spec));
+    BATON_RETURN_IF_ERROR(ReadSentencePiece(vocab, &spec));
+  } else {
+    return absl::UnimplementedError(
+        Cat("tokenizer.ggml.model: '", vocab.model, "' is not supported (gpt2 and llama are)"));
+  }
   BATON_RETURN_IF_ERROR(ReadId("bos_token_id", vocab.bos_id, vocab.tokens.size(), &spec.bos_id));
   BATON_RETURN_IF_ERROR(ReadId("eos_token_id", vocab.eos_id, vocab.tokens.size(), &spec.eos_id));
   if (vocab.add_bos.has_value()) {

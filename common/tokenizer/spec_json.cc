@@ -1,18 +1,24 @@
-// tokenizer.json <-> TokenizerSpec.
+// tokenizer.json -> TokenizerSpec.
 #include <algorithm>
-#include <set>
+#include <exception>
 #include <utility>
 
 #include "common/base/status_macros.h"
 #include "common/base/strings.h"
+#include "common/tokenizer/json_access.h"
+#include "common/tokenizer/pattern.h"
 #include "common/tokenizer/tokenizer_spec.h"
 #include "common/tokenizer/utf8.h"
-#include "nlohmann/json.hpp"
 
 namespace baton {
 namespace {
 
-using Json = nlohmann::json;
+using tokenizer_json::At;
+using tokenizer_json::BoolOr;
+using tokenizer_json::Json;
+using tokenizer_json::StringOr;
+using tokenizer_json::TokenId;
+using tokenizer_json::TypeOf;
 
 absl::Status Malformed(std::string_view what) {
   return absl::InvalidArgumentError(Cat("tokenizer.json: ", what));
@@ -22,40 +28,20 @@ absl::Status Unsupported(std::string_view what) {
   return absl::UnimplementedError(Cat("tokenizer.json: ", what, " is not supported"));
 }
 
-// The value of `key`, or null when absent.
-const Json& At(const Json& object, const char* key) {
-  static const Json null;
-  if (!object.is_object()) return null;
-  const auto it = object.find(key);
-  return it == object.end() ? null : *it;
-}
-
-std::string TypeOf(const Json& part) {
-  const Json& type = At(part, "type");
-  return type.is_string() ? type.get<std::string>() : "";
-}
-
-absl::StatusOr<bool> BoolOr(const Json& object, const char* key, bool fallback) {
-  const Json& value = At(object, key);
-  if (value.is_null()) return fallback;
-  if (!value.is_boolean()) return Malformed(Cat(key, " must be true or false"));
-  return value.get<bool>();
-}
-
-absl::StatusOr<int32_t> TokenId(const Json& value, std::string_view what) {
-  if (!value.is_number_integer() || value < 0 || value >= kMaxVocab) {
-    return Malformed(Cat("id of ", what, " must be an integer in [0, ", kMaxVocab, ")"));
+// {"String": …} or {"Regex": …}
+absl::StatusOr<std::string> ReadPattern(const Json& part, std::string_view of) {
+  const Json& pattern = At(part, "pattern");
+  if (const Json& text = At(pattern, "String"); text.is_string()) {
+    return Pattern::Literal(text.get<std::string>());
   }
-  return value.get<int32_t>();
+  if (const Json& regex = At(pattern, "Regex"); regex.is_string()) return regex.get<std::string>();
+  return Malformed(Cat(of, " has no pattern with String or Regex"));
 }
 
 absl::Status ReadNormalizer(const Json& part, TokenizerSpec* spec) {
+  using Kind = NormalizerStep::Kind;
   if (part.is_null()) return absl::OkStatus();
   const std::string type = TypeOf(part);
-  if (type == "NFC") {
-    spec->nfc = true;
-    return absl::OkStatus();
-  }
   if (type == "Sequence" && At(part, "normalizers").is_array()) {
     for (const Json& inner : At(part, "normalizers")) {
       if (TypeOf(inner) == "Sequence") return Unsupported("a nested normalizer Sequence");
@@ -63,54 +49,115 @@ absl::Status ReadNormalizer(const Json& part, TokenizerSpec* spec) {
     }
     return absl::OkStatus();
   }
-  return Unsupported(Cat("normalizer '", type, "'"));
-}
-
-absl::Status ReadSplit(const Json& part, TokenizerSpec* spec) {
-  const Json& pattern = At(At(part, "pattern"), "Regex");
-  if (!pattern.is_string()) return Unsupported("a Split pre-tokenizer without a Regex pattern");
-  const Json& behavior = At(part, "behavior");
-  BATON_ASSIGN_OR_RETURN(const bool invert, BoolOr(part, "invert", false));
-  const std::string name = behavior.is_string() ? behavior.get<std::string>() : "";
-  if (name != "Isolated" || invert) {
-    return Unsupported(Cat("Split behavior '", name, "'", invert ? " with invert" : ""));
+  NormalizerStep step;
+  if (type == "NFC") {
+    step.kind = Kind::kNfc;
+  } else if (type == "NFD") {
+    step.kind = Kind::kNfd;
+  } else if (type == "NFKC") {
+    step.kind = Kind::kNfkc;
+  } else if (type == "NFKD") {
+    step.kind = Kind::kNfkd;
+  } else if (type == "Prepend" && At(part, "prepend").is_string()) {
+    step.kind = Kind::kPrepend;
+    step.content = StringOr(part, "prepend", "");
+  } else if (type == "Replace" && At(part, "content").is_string()) {
+    step.kind = Kind::kReplace;
+    BATON_ASSIGN_OR_RETURN(step.pattern, ReadPattern(part, "normalizer Replace"));
+    step.content = StringOr(part, "content", "");
+  } else if (type == "SentencePiece") {  // Baton's own, see SpecToJson
+    step.kind = Kind::kSentencePiece;
+    BATON_ASSIGN_OR_RETURN(step.dummy_prefix, BoolOr(part, "add_dummy_prefix", true));
+    BATON_ASSIGN_OR_RETURN(step.collapse_spaces, BoolOr(part, "remove_extra_whitespaces", false));
+  } else {
+    return Unsupported(Cat("normalizer '", type, "'"));
   }
-  spec->split_patterns.push_back(pattern.get<std::string>());
+  spec->normalizer.push_back(std::move(step));
   return absl::OkStatus();
 }
 
-absl::Status ReadPreTokenizer(const Json& part, TokenizerSpec* spec, bool* byte_level) {
+absl::StatusOr<SplitStep::Behavior> ReadBehavior(const Json& part) {
+  using Behavior = SplitStep::Behavior;
+  const std::string name = StringOr(part, "behavior", "");
+  if (name == "Isolated") return Behavior::kIsolated;
+  if (name == "Removed") return Behavior::kRemoved;
+  if (name == "MergedWithPrevious") return Behavior::kMergedWithPrevious;
+  if (name == "MergedWithNext") return Behavior::kMergedWithNext;
+  if (name == "Contiguous") return Behavior::kContiguous;
+  return Unsupported(Cat(TypeOf(part), " behavior '", name, "'"));
+}
+
+absl::Status ReadMetaspace(const Json& part, TokenizerSpec* spec) {
+  using Prefix = SplitStep::Prefix;
+  if (StringOr(part, "replacement", kSpaceMark) != kSpaceMark) {
+    return Unsupported("a Metaspace replacement other than U+2581");
+  }
+  SplitStep step;
+  step.kind = SplitStep::Kind::kMetaspace;
+  BATON_ASSIGN_OR_RETURN(const bool add_prefix_space, BoolOr(part, "add_prefix_space", true));
+  const std::string scheme =
+      StringOr(part, "prepend_scheme", add_prefix_space ? "always" : "never");
+  if (scheme == "always") {
+    step.prefix = Prefix::kAlways;
+  } else if (scheme == "first") {
+    step.prefix = Prefix::kFirst;
+  } else if (scheme != "never") {
+    return Unsupported(Cat("Metaspace prepend_scheme '", scheme, "'"));
+  }
+  spec->splits.push_back(std::move(step));
+  BATON_ASSIGN_OR_RETURN(const bool split, BoolOr(part, "split", true));
+  if (split) {
+    SplitStep at_marks;
+    at_marks.pattern = kSpaceMark;
+    at_marks.behavior = SplitStep::Behavior::kMergedWithNext;
+    spec->splits.push_back(std::move(at_marks));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ReadPreTokenizer(const Json& part, TokenizerSpec* spec) {
   const std::string type = TypeOf(part);
-  if (*byte_level) return Unsupported(Cat("pre-tokenizer '", type, "' after ByteLevel"));
+  if (spec->byte_level) return Unsupported(Cat("pre-tokenizer '", type, "' after ByteLevel"));
+  SplitStep step;
   if (type == "Digits") {
     BATON_ASSIGN_OR_RETURN(const bool single, BoolOr(part, "individual_digits", false));
-    spec->split_patterns.push_back(single ? R"(\p{N})" : R"(\p{N}+)");
-    return absl::OkStatus();
-  }
-  if (type == "Split") return ReadSplit(part, spec);
-  if (type == "ByteLevel") {
-    *byte_level = true;
-    BATON_ASSIGN_OR_RETURN(spec->add_prefix_space, BoolOr(part, "add_prefix_space", true));
+    step.pattern = single ? R"(\p{N})" : R"(\p{N}+)";
+  } else if (type == "Punctuation") {
+    step.pattern = R"([\p{P}$+<=>^`|~])";
+    BATON_ASSIGN_OR_RETURN(step.behavior, ReadBehavior(part));
+  } else if (type == "Split") {
+    BATON_ASSIGN_OR_RETURN(step.pattern, ReadPattern(part, "pre-tokenizer Split"));
+    BATON_ASSIGN_OR_RETURN(step.behavior, ReadBehavior(part));
+    BATON_ASSIGN_OR_RETURN(step.invert, BoolOr(part, "invert", false));
+  } else if (type == "Metaspace") {
+    return ReadMetaspace(part, spec);
+  } else if (type == "ByteLevel") {
+    spec->byte_level = true;
+    BATON_ASSIGN_OR_RETURN(const bool prefix, BoolOr(part, "add_prefix_space", true));
     BATON_ASSIGN_OR_RETURN(const bool use_regex, BoolOr(part, "use_regex", true));
-    if (spec->add_prefix_space && !spec->split_patterns.empty()) {
-      return Unsupported("add_prefix_space after another pre-tokenizer");
+    if (prefix) {
+      SplitStep space;
+      space.kind = SplitStep::Kind::kPrefixSpace;
+      spec->splits.push_back(std::move(space));
     }
-    if (use_regex) spec->split_patterns.emplace_back(kGpt2Pattern);
-    return absl::OkStatus();
+    if (!use_regex) return absl::OkStatus();
+    step.pattern = kGpt2Pattern;
+  } else {
+    return Unsupported(Cat("pre-tokenizer '", type, "'"));
   }
-  return Unsupported(Cat("pre-tokenizer '", type, "'"));
+  spec->splits.push_back(std::move(step));
+  return absl::OkStatus();
 }
 
 absl::Status ReadPreTokenizers(const Json& part, TokenizerSpec* spec) {
-  bool byte_level = false;
-  if (TypeOf(part) == "Sequence" && At(part, "pretokenizers").is_array()) {
-    for (const Json& inner : At(part, "pretokenizers")) {
-      BATON_RETURN_IF_ERROR(ReadPreTokenizer(inner, spec, &byte_level));
-    }
-  } else {
-    BATON_RETURN_IF_ERROR(ReadPreTokenizer(part, spec, &byte_level));
+  spec->byte_level = false;
+  if (part.is_null()) return absl::OkStatus();
+  if (TypeOf(part) != "Sequence" || !At(part, "pretokenizers").is_array()) {
+    return ReadPreTokenizer(part, spec);
   }
-  if (!byte_level) return Unsupported("a pre-tokenizer without ByteLevel");
+  for (const Json& inner : At(part, "pretokenizers")) {
+    BATON_RETURN_IF_ERROR(ReadPreTokenizer(inner, spec));
+  }
   return absl::OkStatus();
 }
 
@@ -151,17 +198,24 @@ absl::Status ReadModel(const Json& model, TokenizerSpec* spec) {
   if (!model.is_object()) return Malformed("model must be an object");
   const std::string type = TypeOf(model);
   if (!type.empty() && type != "BPE") return Unsupported(Cat("model type '", type, "'"));
-  for (const char* key :
-       {"dropout", "unk_token", "continuing_subword_prefix", "end_of_word_suffix"}) {
+  for (const char* key : {"dropout", "continuing_subword_prefix", "end_of_word_suffix"}) {
     const Json& value = At(model, key);
     const bool unset = value.is_null() || (value.is_string() && value.get<std::string>().empty()) ||
                        (value.is_number() && value == 0);
     if (!unset) return Unsupported(Cat("model.", key));
   }
-  BATON_ASSIGN_OR_RETURN(const bool byte_fallback, BoolOr(model, "byte_fallback", false));
-  if (byte_fallback) return Unsupported("model.byte_fallback");
+  BATON_ASSIGN_OR_RETURN(spec->byte_fallback, BoolOr(model, "byte_fallback", false));
+  if (spec->byte_fallback && spec->byte_level) {
+    return Unsupported("model.byte_fallback together with ByteLevel");
+  }
+  BATON_ASSIGN_OR_RETURN(spec->fuse_unk, BoolOr(model, "fuse_unk", false));
   BATON_ASSIGN_OR_RETURN(spec->ignore_merges, BoolOr(model, "ignore_merges", false));
   BATON_RETURN_IF_ERROR(ReadVocabulary(At(model, "vocab"), spec));
+  if (const std::string unk = StringOr(model, "unk_token", ""); !unk.empty()) {
+    spec->unk_id = FindToken(*spec, unk);
+    if (!spec->unk_id)
+      return Malformed(Cat("model.unk_token '", unk, "' is not in the vocabulary"));
+  }
   return ReadMerges(At(model, "merges"), spec);
 }
 
@@ -169,34 +223,13 @@ absl::Status ReadAddedTokens(const Json& tokens, TokenizerSpec* spec) {
   if (tokens.is_null()) return absl::OkStatus();
   if (!tokens.is_array()) return Malformed("added_tokens must be an array");
   for (const Json& token : tokens) {
-    const Json& content = At(token, "content");
-    if (!content.is_string() || content.get<std::string>().empty()) {
-      return Malformed("an added token has no content");
-    }
-    AddedToken added;
-    added.content = content.get<std::string>();
+    BATON_ASSIGN_OR_RETURN(AddedToken added, tokenizer_json::ReadAddedToken(token));
     BATON_ASSIGN_OR_RETURN(added.id, TokenId(At(token, "id"), added.content));
-    BATON_ASSIGN_OR_RETURN(added.special, BoolOr(token, "special", false));
-    for (const char* key : {"single_word", "lstrip", "rstrip"}) {
-      BATON_ASSIGN_OR_RETURN(const bool set, BoolOr(token, key, false));
-      if (set) return Unsupported(Cat(key, " of added token '", added.content, "'"));
-    }
     spec->added.push_back(std::move(added));
   }
   return absl::OkStatus();
 }
 
-// The id of an added token or vocabulary entry by its text.
-std::optional<int32_t> FindToken(const TokenizerSpec& spec, std::string_view text) {
-  for (const AddedToken& added : spec.added) {
-    if (added.content == text) return added.id;
-  }
-  const auto it = std::find(spec.tokens.begin(), spec.tokens.end(), text);
-  if (text.empty() || it == spec.tokens.end()) return std::nullopt;
-  return static_cast<int32_t>(it - spec.tokens.begin());
-}
-
-// TemplateProcessing puts tokens around the text; Baton knows "one special token in front".
 absl::Status ReadTemplate(const Json& part, TokenizerSpec* spec) {
   const Json& single = At(part, "single");
   if (!single.is_array()) return Malformed("post_processor.single must be an array");
@@ -237,38 +270,62 @@ absl::Status ReadPostProcessor(const Json& part, TokenizerSpec* spec) {
   return Unsupported(Cat("post-processor '", type, "'"));
 }
 
-// tokenizer_config.json: "bos_token" is a string or {"content": …}.
-absl::Status ReadNamedToken(const Json& config, const char* key, const TokenizerSpec& spec,
-                            std::optional<int32_t>* id) {
-  const Json& value = At(config, key);
-  if (value.is_null()) return absl::OkStatus();
-  const Json& text = value.is_object() ? At(value, "content") : value;
-  if (!text.is_string()) {
-    return absl::InvalidArgumentError(
-        Cat("tokenizer_config.json: ", key, " must be a token's text"));
+absl::Status ReadDecoderStep(const Json& part, bool* fused, TokenizerSpec* spec) {
+  const std::string type = TypeOf(part);
+  DecoderSpec& decoder = spec->decoder;
+  if (type == "Replace" && !*fused && !decoder.bytes) {
+    const Json& from = At(At(part, "pattern"), "String");
+    const Json& to = At(part, "content");
+    if (!from.is_string() || from.get<std::string>().empty() || !to.is_string()) {
+      return Unsupported("a decoder Replace without a String pattern");
+    }
+    decoder.replace.emplace_back(from.get<std::string>(), to.get<std::string>());
+    return absl::OkStatus();
   }
-  *id = FindToken(spec, text.get<std::string>());
-  if (!id->has_value()) {
-    return absl::InvalidArgumentError(Cat("tokenizer_config.json: ", key, " '",
-                                          text.get<std::string>(), "' is not in the vocabulary"));
+  if (type == "ByteFallback" && !*fused) {
+    decoder.bytes = true;
+    return absl::OkStatus();
   }
+  if (type == "Fuse") {
+    *fused = true;
+    return absl::OkStatus();
+  }
+  const Json& start = At(part, "start");
+  if (type == "Strip" && *fused && StringOr(part, "content", "") == " " &&
+      At(part, "stop") == Json(0) && start.is_number_integer()) {
+    if (start < 0 || start > kMaxStrip) return Malformed("decoder Strip.start is out of range");
+    decoder.strip_left = start.get<int>();
+    return absl::OkStatus();
+  }
+  return Unsupported(Cat("decoder '", type, "' at its place"));
+}
+
+absl::Status ReadDecoder(const Json& part, TokenizerSpec* spec) {
+  const bool sequence = TypeOf(part) == "Sequence" && At(part, "decoders").is_array();
+  const Json steps = sequence ? At(part, "decoders") : Json::array({part});
+  if (spec->byte_level) {
+    for (const Json& step : steps) {
+      if (!step.is_null() && TypeOf(step) != "ByteLevel") {
+        return Unsupported(Cat("decoder '", TypeOf(step), "' with ByteLevel"));
+      }
+    }
+    return absl::OkStatus();
+  }
+  if (part.is_null()) return Unsupported("a tokenizer with neither ByteLevel nor a decoder");
+  bool fused = false;
+  for (const Json& step : steps) BATON_RETURN_IF_ERROR(ReadDecoderStep(step, &fused, spec));
   return absl::OkStatus();
 }
 
-absl::Status ReadTokenizerConfig(std::string_view text, TokenizerSpec* spec) {
-  if (text.empty()) return absl::OkStatus();
-  const Json config = Json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (!config.is_object()) {
-    return absl::InvalidArgumentError("tokenizer_config.json: not a JSON object");
+absl::Status ReadScores(const Json& scores, TokenizerSpec* spec) {
+  if (scores.is_null()) return absl::OkStatus();
+  if (!scores.is_array() || scores.size() > static_cast<size_t>(kMaxVocab)) {
+    return Malformed("baton.scores must be an array of numbers");
   }
-  BATON_RETURN_IF_ERROR(ReadNamedToken(config, "bos_token", *spec, &spec->bos_id));
-  BATON_RETURN_IF_ERROR(ReadNamedToken(config, "eos_token", *spec, &spec->eos_id));
-  const Json& add_bos = At(config, "add_bos_token");
-  if (add_bos.is_null()) return absl::OkStatus();
-  if (!add_bos.is_boolean()) {
-    return absl::InvalidArgumentError("tokenizer_config.json: add_bos_token must be true or false");
+  for (const Json& score : scores) {
+    if (!score.is_number()) return Malformed("baton.scores must be an array of numbers");
+    spec->scores.push_back(score.get<float>());
   }
-  spec->add_bos = add_bos.get<bool>();
   return absl::OkStatus();
 }
 
@@ -282,7 +339,13 @@ absl::Status ReadBatonPart(const Json& part, TokenizerSpec* spec) {
     BATON_ASSIGN_OR_RETURN(spec->eos_id, TokenId(id, "EOS"));
   }
   BATON_ASSIGN_OR_RETURN(spec->add_bos, BoolOr(part, "add_bos", spec->add_bos));
-  return absl::OkStatus();
+  if (const Json& size = At(part, "vocab_size"); !size.is_null()) {
+    if (!size.is_number_integer() || size < 0 || size > kMaxVocab) {
+      return Malformed("baton.vocab_size is out of range");
+    }
+    spec->tokens.resize(std::max(spec->tokens.size(), size.get<size_t>()));
+  }
+  return ReadScores(At(part, "scores"), spec);
 }
 
 absl::StatusOr<TokenizerSpec> Read(std::string_view tokenizer_json,
@@ -298,7 +361,8 @@ absl::StatusOr<TokenizerSpec> Read(std::string_view tokenizer_json,
   BATON_RETURN_IF_ERROR(ReadModel(At(root, "model"), &spec));
   BATON_RETURN_IF_ERROR(ReadAddedTokens(At(root, "added_tokens"), &spec));
   BATON_RETURN_IF_ERROR(ReadPostProcessor(At(root, "post_processor"), &spec));
-  BATON_RETURN_IF_ERROR(ReadTokenizerConfig(tokenizer_config_json, &spec));
+  BATON_RETURN_IF_ERROR(ReadDecoder(At(root, "decoder"), &spec));
+  BATON_RETURN_IF_ERROR(ApplyTokenizerConfig(tokenizer_config_json, /*with_added=*/false, &spec));
   BATON_RETURN_IF_ERROR(ReadBatonPart(At(root, "baton"), &spec));
   return spec;
 }
@@ -312,63 +376,6 @@ absl::StatusOr<TokenizerSpec> SpecFromJson(std::string_view tokenizer_json,
   } catch (const std::exception& e) {
     return Malformed(e.what());
   }
-}
-
-std::string SpecToJson(const TokenizerSpec& spec) {
-  Json splits = Json::array();
-  for (const std::string& pattern : spec.split_patterns) {
-    splits.push_back({{"type", "Split"},
-                      {"pattern", {{"Regex", pattern}}},
-                      {"behavior", "Isolated"},
-                      {"invert", false}});
-  }
-  const Json byte_level = {{"type", "ByteLevel"}, {"trim_offsets", true}, {"use_regex", false}};
-  Json last = byte_level;
-  last["add_prefix_space"] = spec.add_prefix_space;
-  if (spec.add_prefix_space) {
-    // The space goes in before splitting, so the pattern has to be ByteLevel's own.
-    splits = Json::array();
-    last["use_regex"] = !spec.split_patterns.empty();
-  }
-  splits.push_back(last);
-
-  Json vocab = Json::object();
-  for (size_t id = 0; id < spec.tokens.size(); ++id) {
-    if (!spec.tokens[id].empty()) vocab[spec.tokens[id]] = id;
-  }
-  Json merges = Json::array();
-  for (const auto& [left, right] : spec.merges) merges.push_back({left, right});
-  Json added = Json::array();
-  for (const AddedToken& token : spec.added) {
-    added.push_back({{"id", token.id},
-                     {"content", token.content},
-                     {"special", token.special},
-                     {"normalized", false},
-                     {"single_word", false},
-                     {"lstrip", false},
-                     {"rstrip", false}});
-  }
-  Json root = {
-      {"version", "1.0"},
-      {"normalizer", spec.nfc ? Json{{"type", "NFC"}} : Json()},
-      {"pre_tokenizer", {{"type", "Sequence"}, {"pretokenizers", splits}}},
-      {"post_processor", nullptr},
-      {"decoder",
-       {{"type", "ByteLevel"},
-        {"add_prefix_space", true},
-        {"trim_offsets", true},
-        {"use_regex", true}}},
-      {"added_tokens", added},
-      {"model",
-       {{"type", "BPE"},
-        {"ignore_merges", spec.ignore_merges},
-        {"vocab", vocab},
-        {"merges", merges}}},
-      {"baton", {{"add_bos", spec.add_bos}}},
-  };
-  if (spec.bos_id) root["baton"]["bos_id"] = *spec.bos_id;
-  if (spec.eos_id) root["baton"]["eos_id"] = *spec.eos_id;
-  return root.dump();
 }
 
 }  // namespace baton

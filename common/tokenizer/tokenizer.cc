@@ -1,148 +1,105 @@
 #include "common/tokenizer/tokenizer.h"
 
 #include <algorithm>
-#include <array>
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/strings/str_replace.h"
 #include "common/base/status_macros.h"
 #include "common/base/strings.h"
+#include "common/tokenizer/added_tokens.h"
 #include "common/tokenizer/bpe.h"
-#include "common/tokenizer/byte_level.h"
+#include "common/tokenizer/bpe_builder.h"
+#include "common/tokenizer/detokenizer.h"
+#include "common/tokenizer/normalizer.h"
 #include "common/tokenizer/pre_tokenizer.h"
 #include "common/tokenizer/tokenizer_spec.h"
 #include "common/tokenizer/utf8.h"
-#include "unicode/bytestream.h"
-#include "unicode/normalizer2.h"
-#include "unicode/stringpiece.h"
-
-#define XXH_INLINE_ALL
-#include "xxhash.h"
 
 namespace baton {
-namespace {
-
-// Finds added tokens in text, the longest at each place.
-class AddedTokenTrie {
- public:
-  void Add(std::string_view content, int32_t id, bool special) {
-    int32_t at = 0;
-    for (char c : content) {
-      const auto next = static_cast<int32_t>(nodes_.size());
-      const auto [it, added] = children_.try_emplace(Key(at, c), next);
-      if (added) nodes_.emplace_back();
-      at = it->second;
-    }
-    nodes_[static_cast<size_t>(at)] = {id, special};
-    starts_[static_cast<uint8_t>(content[0])] = true;
-  }
-
-  struct Match {
-    int32_t id = -1;  // -1: none
-    size_t size = 0;
-  };
-
-  // The longest token at the beginning of `text`.
-  Match At(std::string_view text, bool parse_special) const {
-    Match best;
-    if (!starts_[static_cast<uint8_t>(text[0])]) return best;
-    int32_t at = 0;
-    for (size_t i = 0; i < text.size(); ++i) {
-      const auto it = children_.find(Key(at, text[i]));
-      if (it == children_.end()) break;
-      at = it->second;
-      const Node& node = nodes_[static_cast<size_t>(at)];
-      if (node.id >= 0 && (parse_special || !node.special)) best = {node.id, i + 1};
-    }
-    return best;
-  }
-
- private:
-  struct Node {
-    int32_t id = -1;
-    bool special = false;
-  };
-  static uint64_t Key(int32_t node, char c) {
-    return static_cast<uint64_t>(node) << 8 | static_cast<uint8_t>(c);
-  }
-
-  std::vector<Node> nodes_{1};
-  absl::flat_hash_map<uint64_t, int32_t> children_;
-  std::array<bool, 256> starts_{};
-};
-
-absl::StatusOr<std::string> ToNfc(std::string_view text) {
-  UErrorCode error = U_ZERO_ERROR;
-  const icu::Normalizer2* nfc = icu::Normalizer2::getNFCInstance(error);
-  if (U_FAILURE(error)) return absl::InternalError("ICU has no NFC data");
-  std::string out;
-  icu::StringByteSink<std::string> sink(&out);
-  nfc->normalizeUTF8(0, icu::StringPiece(text.data(), static_cast<int32_t>(text.size())), sink,
-                     nullptr, error);
-  if (U_FAILURE(error)) {
-    return absl::InternalError(Cat("NFC normalisation: ", u_errorName(error)));
-  }
-  return out;
-}
-
-}  // namespace
 
 struct Tokenizer::Impl {
-  Impl(TokenizerSpec spec, PreTokenizer pre, std::vector<std::string> bytes,
-       const std::vector<BpeModel::Merge>& merges, const std::array<int32_t, 256>& byte_tokens,
-       absl::flat_hash_map<std::string, int32_t> whole_words,
-       absl::flat_hash_map<std::string, int32_t> ids)
-      : pre_tokenizer(std::move(pre)),
-        bpe(merges, byte_tokens, std::move(whole_words)),
-        token_bytes(std::move(bytes)),
-        special(token_bytes.size(), false),
-        by_text(std::move(ids)),
-        bos_id(spec.bos_id),
-        eos_id(spec.eos_id),
-        add_bos(spec.add_bos),
-        nfc(spec.nfc),
-        add_prefix_space(spec.add_prefix_space),
-        serialized(SpecToJson(spec)),
-        digest(SpecDigest(spec)),
-        content_digest(HexDigest(serialized)) {
-    for (const AddedToken& token : spec.added) {
-      added.Add(token.content, token.id, token.special);
-      special[static_cast<size_t>(token.id)] = token.special;
-    }
-  }
+  Impl(Normalizer change, PreTokenizer split, BpeVocabulary vocabulary)
+      : normalizer(std::move(change)),
+        pre_tokenizer(std::move(split)),
+        bpe(std::move(vocabulary)) {}
 
-  absl::Status EncodeOrdinary(std::string_view text, std::vector<int32_t>* ids) const {
-    if (text.empty()) return absl::OkStatus();
-    std::string changed;
-    if (nfc) {
-      BATON_ASSIGN_OR_RETURN(changed, ToNfc(text));
-      text = changed;
+  absl::Status AddTokens(const TokenizerSpec& spec);
+
+  // A part of the text between added tokens that are found before normalising. `at_start`: it
+  // begins the whole text.
+  absl::Status EncodePart(std::string_view text, bool at_start, bool parse_special,
+                          std::vector<int32_t>* ids) const;
+
+  const Normalizer normalizer;
+  const PreTokenizer pre_tokenizer;
+  const BpeModel bpe;
+  AddedTokens raw_added;         // looked for in the text as given
+  AddedTokens normalized_added;  // in the normalised text
+  // The first, and special ones of the second: for text that parses them in places only, which
+  // normalised text doesn't show any more.
+  AddedTokens mixed_added;
+  std::vector<std::string> token_bytes;  // by id
+  std::vector<bool> special;             // by id
+  absl::flat_hash_map<std::string, int32_t> by_text;
+  std::optional<int32_t> bos_id;
+  std::optional<int32_t> eos_id;
+  bool add_bos = false;
+  int strip_left = 0;
+  std::string serialized;
+  std::string digest;
+  std::string content_digest;
+};
+
+absl::Status Tokenizer::Impl::AddTokens(const TokenizerSpec& spec) {
+  special.assign(spec.tokens.size(), false);
+  token_bytes.reserve(spec.tokens.size());
+  for (const std::string& token : spec.tokens) token_bytes.push_back(BytesOfToken(spec, token));
+  for (const AddedToken& token : spec.added) {
+    const auto id = static_cast<size_t>(token.id);
+    special[id] = token.special;
+    std::string text = token.content;
+    if (token.normalized && spec.scores.empty()) {
+      BATON_ASSIGN_OR_RETURN(text, normalizer.Apply(text, /*at_start=*/true));
+    } else if (token.normalized) {  // a user-defined piece stands in the normalised text as it is
+      text = absl::StrReplaceAll(text, {{" ", AbslView(kSpaceMark)}});
     }
-    if (add_prefix_space && !text.starts_with(' ')) {
-      changed = Cat(" ", text);
-      text = changed;
+    // Such a token means the text it is found by, as in `tokenizers`.
+    token_bytes[id] = BytesOfAddedToken(spec, text);
+    if (!token.normalized) {
+      raw_added.Add(token, text);
+    } else {
+      normalized_added.Add(token, text);
     }
-    return pre_tokenizer.Split(text, [&](std::string_view word) {
+    if (!token.normalized || token.special) mixed_added.Add(token, token.content);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Tokenizer::Impl::EncodePart(std::string_view text, bool at_start, bool parse_special,
+                                         std::vector<int32_t>* ids) const {
+  std::string changed;
+  if (!normalizer.empty()) {
+    BATON_ASSIGN_OR_RETURN(changed, normalizer.Apply(text, at_start));
+    text = changed;
+  }
+  const auto encode = [&](std::string_view part, bool first) {
+    return pre_tokenizer.Split(part, first, [&](std::string_view word) {
       bpe.Encode(word, ids);
       return absl::OkStatus();
     });
+  };
+  if (normalized_added.empty()) return encode(text, at_start);
+  for (const auto& part : normalized_added.Find(text, {{0, text.size(), parse_special}})) {
+    if (part.id >= 0) {
+      ids->push_back(part.id);
+      continue;
+    }
+    BATON_RETURN_IF_ERROR(
+        encode(text.substr(part.begin, part.end - part.begin), at_start && part.begin == 0));
   }
-
-  const PreTokenizer pre_tokenizer;
-  const BpeModel bpe;
-  AddedTokenTrie added;
-  const std::vector<std::string> token_bytes;  // by id
-  std::vector<bool> special;                   // by id
-  const absl::flat_hash_map<std::string, int32_t> by_text;
-  const std::optional<int32_t> bos_id;
-  const std::optional<int32_t> eos_id;
-  const bool add_bos;
-  const bool nfc;
-  const bool add_prefix_space;
-  const std::string serialized;
-  const std::string digest;
-  const std::string content_digest;
-};
+  return absl::OkStatus();
+}
 
 Tokenizer::Tokenizer(std::unique_ptr<const Impl> impl) : impl_(std::move(impl)) {}
 Tokenizer::~Tokenizer() = default;
@@ -179,27 +136,6 @@ absl::StatusOr<absl::flat_hash_map<std::string, int32_t>> IndexTokens(TokenizerS
   return ids;
 }
 
-absl::StatusOr<std::vector<BpeModel::Merge>> ResolveMerges(
-    const TokenizerSpec& spec, const absl::flat_hash_map<std::string, int32_t>& ids) {
-  std::vector<BpeModel::Merge> merges;
-  merges.reserve(spec.merges.size());
-  for (size_t i = 0; i < spec.merges.size(); ++i) {
-    const auto& [left, right] = spec.merges[i];
-    std::array<int32_t, 3> found;
-    const std::array<std::string, 3> texts = {left, right, left + right};
-    for (size_t k = 0; k < texts.size(); ++k) {
-      const auto it = ids.find(texts[k]);
-      if (it == ids.end()) {
-        return absl::InvalidArgumentError(
-            Cat("merge ", i, " needs '", texts[k], "', which is not in the vocabulary"));
-      }
-      found[k] = it->second;
-    }
-    merges.push_back({found[0], found[1], found[2]});
-  }
-  return merges;
-}
-
 absl::Status CheckId(const char* name, const std::optional<int32_t>& id, size_t vocab) {
   if (id.has_value() && static_cast<size_t>(*id) >= vocab) {
     return absl::InvalidArgumentError(
@@ -208,43 +144,59 @@ absl::Status CheckId(const char* name, const std::optional<int32_t>& id, size_t 
   return absl::OkStatus();
 }
 
+// Leaves out what decides nothing, so that equal tokenizers have equal specs.
+void Canonicalise(TokenizerSpec* spec) {
+  if (!spec->unk_id) spec->fuse_unk = false;
+  const auto normalized = [](const AddedToken& token) { return token.normalized; };
+  // Text that isn't changed is the same before and after.
+  if (spec->normalizer.empty() && std::all_of(spec->added.begin(), spec->added.end(), normalized)) {
+    for (AddedToken& token : spec->added) token.normalized = false;
+  }
+  if (!spec->scores.empty()) spec->scores.resize(spec->tokens.size());
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Tokenizer>> Tokenizer::FromSpec(TokenizerSpec spec) {
   BATON_ASSIGN_OR_RETURN(auto ids, IndexTokens(&spec));
   if (ids.empty()) return absl::InvalidArgumentError("the tokenizer has no tokens");
-  BATON_ASSIGN_OR_RETURN(const auto merges, ResolveMerges(spec, ids));
   BATON_RETURN_IF_ERROR(CheckId("BOS", spec.bos_id, spec.tokens.size()));
   BATON_RETURN_IF_ERROR(CheckId("EOS", spec.eos_id, spec.tokens.size()));
+  BATON_RETURN_IF_ERROR(CheckId("unknown", spec.unk_id, spec.tokens.size()));
   if (spec.add_bos && !spec.bos_id.has_value()) {
     return absl::InvalidArgumentError("the tokenizer adds BOS but has no BOS id");
   }
-  std::vector<std::string> bytes(spec.tokens.size());
-  std::vector<bool> is_added(spec.tokens.size(), false);
-  for (const AddedToken& token : spec.added) is_added[static_cast<size_t>(token.id)] = true;
-  absl::flat_hash_map<std::string, int32_t> whole_words;
-  for (size_t id = 0; id < bytes.size(); ++id) {
-    auto spelled = is_added[id] ? std::nullopt : ByteLevelBytes(spec.tokens[id]);
-    bytes[id] = spelled.has_value() ? *std::move(spelled) : spec.tokens[id];
-    // Added tokens are left out: ordinary text must never become a special id.
-    if (spec.ignore_merges && !is_added[id] && !bytes[id].empty()) {
-      whole_words.try_emplace(bytes[id], static_cast<int32_t>(id));
-    }
-  }
-  std::array<int32_t, 256> byte_tokens;
-  for (int b = 0; b < 256; ++b) {
-    const auto it = ids.find(ByteLevelSpelling(static_cast<uint8_t>(b)));
-    byte_tokens[static_cast<size_t>(b)] = it == ids.end() ? -1 : it->second;
-  }
-  BATON_ASSIGN_OR_RETURN(PreTokenizer pre, PreTokenizer::Create(spec.split_patterns));
-  return std::unique_ptr<Tokenizer>(new Tokenizer(
-      std::make_unique<Impl>(std::move(spec), std::move(pre), std::move(bytes), merges, byte_tokens,
-                             std::move(whole_words), std::move(ids))));
+  Canonicalise(&spec);
+  BATON_ASSIGN_OR_RETURN(BpeVocabulary vocabulary, BuildBpeVocabulary(spec, ids));
+  BATON_ASSIGN_OR_RETURN(Normalizer normalizer, Normalizer::Create(spec.normalizer));
+  BATON_ASSIGN_OR_RETURN(PreTokenizer pre, PreTokenizer::Create(spec.splits));
+  auto impl = std::make_unique<Impl>(std::move(normalizer), std::move(pre), std::move(vocabulary));
+  BATON_RETURN_IF_ERROR(impl->AddTokens(spec));
+  impl->by_text = std::move(ids);
+  impl->bos_id = spec.bos_id;
+  impl->eos_id = spec.eos_id;
+  impl->add_bos = spec.add_bos;
+  impl->strip_left = spec.decoder.strip_left;
+  impl->serialized = SpecToJson(spec);
+  impl->digest = SpecDigest(spec);
+  impl->content_digest = HexDigest(impl->serialized);
+  return std::unique_ptr<Tokenizer>(new Tokenizer(std::move(impl)));
 }
 
 absl::StatusOr<std::unique_ptr<Tokenizer>> Tokenizer::FromJson(
     std::string_view tokenizer_json, std::string_view tokenizer_config_json) {
   BATON_ASSIGN_OR_RETURN(TokenizerSpec spec, SpecFromJson(tokenizer_json, tokenizer_config_json));
+  return FromSpec(std::move(spec));
+}
+
+absl::StatusOr<std::unique_ptr<Tokenizer>> Tokenizer::FromVocabulary(
+    std::string_view bytes, std::string_view tokenizer_config_json) {
+  // A SentencePiece model opens with the tag of its first piece, which is a line feed; a line of
+  // base64 does not.
+  const bool sentence_piece = bytes.starts_with('\n');
+  BATON_ASSIGN_OR_RETURN(TokenizerSpec spec,
+                         sentence_piece ? SpecFromSentencePiece(bytes, tokenizer_config_json)
+                                        : SpecFromTiktoken(bytes, tokenizer_config_json));
   return FromSpec(std::move(spec));
 }
 
@@ -255,11 +207,16 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> Tokenizer::FromGguf(const GgufVocab& 
 
 absl::StatusOr<std::vector<int32_t>> Tokenizer::EncodePieces(
     absl::Span<const TextPiece> pieces) const {
+  std::string joined;
+  std::vector<AddedTokens::Range> ranges;
   size_t total = 0;
+  bool mixed = false;
   for (const TextPiece& piece : pieces) {
     if (const auto bad = FirstInvalidUtf8(piece.text)) {
       return absl::InvalidArgumentError(Cat("text is not valid UTF-8 at byte ", *bad));
     }
+    mixed = mixed || piece.parse_special != pieces[0].parse_special;
+    ranges.push_back({total, total + piece.text.size(), piece.parse_special});
     total += piece.text.size();
   }
   if (total > kMaxEncodeBytes) {
@@ -267,25 +224,21 @@ absl::StatusOr<std::vector<int32_t>> Tokenizer::EncodePieces(
         Cat("text of ", total, " bytes is longer than the limit of ", kMaxEncodeBytes));
   }
   std::vector<int32_t> ids;
-  std::string ordinary;  // text since the last added token, over piece boundaries
-  for (const TextPiece& piece : pieces) {
-    size_t done = 0;
-    for (size_t i = 0; i < piece.text.size();) {
-      const auto match = impl_->added.At(piece.text.substr(i), piece.parse_special);
-      if (match.id < 0) {
-        ++i;
-        continue;
-      }
-      ordinary.append(piece.text, done, i - done);
-      BATON_RETURN_IF_ERROR(impl_->EncodeOrdinary(ordinary, &ids));
-      ordinary.clear();
-      ids.push_back(match.id);
-      i += match.size;
-      done = i;
-    }
-    ordinary.append(piece.text, done);
+  if (total == 0) return ids;
+  if (pieces.size() > 1) {
+    for (const TextPiece& piece : pieces) joined += piece.text;
   }
-  BATON_RETURN_IF_ERROR(impl_->EncodeOrdinary(ordinary, &ids));
+  const std::string_view text = pieces.size() > 1 ? std::string_view(joined) : pieces[0].text;
+  const bool parse_normalized = !mixed && pieces[0].parse_special;
+  const AddedTokens& added = mixed ? impl_->mixed_added : impl_->raw_added;
+  for (const auto& part : added.Find(text, ranges)) {
+    if (part.id >= 0) {
+      ids.push_back(part.id);
+      continue;
+    }
+    BATON_RETURN_IF_ERROR(impl_->EncodePart(text.substr(part.begin, part.end - part.begin),
+                                            part.begin == 0, parse_normalized, &ids));
+  }
   return ids;
 }
 
@@ -299,16 +252,15 @@ absl::StatusOr<std::vector<int32_t>> Tokenizer::Encode(std::string_view text,
 absl::StatusOr<std::string> Tokenizer::Decode(absl::Span<const int32_t> ids,
                                               const DecodeOptions& options) const {
   std::string text;
-  Utf8Repairer repairer;
+  Detokenizer detokenizer(*this, options.skip_special, options.continues_text);
   for (size_t i = 0; i < ids.size(); ++i) {
     if (ids[i] < 0 || ids[i] >= vocab_size()) {
       return absl::OutOfRangeError(Cat("token id ", ids[i], " at index ", i,
                                        " is outside the vocabulary of ", vocab_size()));
     }
-    if (options.skip_special && IsSpecial(ids[i])) continue;
-    repairer.Push(TokenBytes(ids[i]), &text);
+    text += detokenizer.Push(ids[i]);
   }
-  repairer.Flush(&text);
+  text += detokenizer.Flush();
   return text;
 }
 
@@ -332,58 +284,10 @@ std::optional<int32_t> Tokenizer::TokenToId(std::string_view token) const {
   return it->second;
 }
 
+int Tokenizer::leading_spaces() const { return impl_->strip_left; }
+
 const std::string& Tokenizer::Serialize() const { return impl_->serialized; }
 const std::string& Tokenizer::digest() const { return impl_->digest; }
 const std::string& Tokenizer::content_digest() const { return impl_->content_digest; }
-
-namespace {
-
-std::string Hex(XXH128_hash_t hash) {
-  return Cat(absl::Hex(hash.high64, absl::kZeroPad16), absl::Hex(hash.low64, absl::kZeroPad16));
-}
-
-// Length-prefixed, so that no two different specs give the same bytes.
-class DigestWriter {
- public:
-  void Number(uint64_t value) { bytes_.append(reinterpret_cast<const char*>(&value), 8); }
-  void Text(std::string_view text) {
-    Number(text.size());
-    bytes_.append(text);
-  }
-  std::string Digest() const { return HexDigest(bytes_); }
-
- private:
-  std::string bytes_;
-};
-
-}  // namespace
-
-std::string HexDigest(std::string_view bytes) {
-  return Hex(XXH3_128bits(bytes.data(), bytes.size()));
-}
-
-std::string SpecDigest(const TokenizerSpec& spec) {
-  DigestWriter writer;
-  writer.Text("baton byte-level BPE 1");
-  writer.Number(spec.nfc);
-  writer.Number(spec.add_prefix_space);
-  writer.Number(spec.ignore_merges);
-  writer.Number(spec.split_patterns.size());
-  for (const std::string& pattern : spec.split_patterns) writer.Text(pattern);
-  writer.Number(spec.tokens.size());
-  for (const std::string& token : spec.tokens) writer.Text(token);
-  writer.Number(spec.merges.size());
-  for (const auto& [left, right] : spec.merges) {
-    writer.Text(left);
-    writer.Text(right);
-  }
-  writer.Number(spec.added.size());
-  for (const AddedToken& token : spec.added) {
-    writer.Number(static_cast<uint64_t>(token.id));
-    writer.Text(token.content);
-    writer.Number(token.special);
-  }
-  return writer.Digest();
-}
 
 }  // namespace baton

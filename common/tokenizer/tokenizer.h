@@ -1,13 +1,16 @@
-// Byte-level BPE: text <-> token ids, the same ids Hugging Face `tokenizers` gives.
+// BPE, byte-level or SentencePiece: text <-> token ids, the same ids that Hugging Face
+// `tokenizers`, SentencePiece or tiktoken give.
 //
 // A Tokenizer is immutable after construction and safe to use from any thread (an internal bounded
-// word cache has its own locks). It is made from a Hugging Face tokenizer.json or from the
-// vocabulary inside a GGUF file; whatever it does not implement is refused by name at load.
+// word cache has its own locks). It is made from a Hugging Face tokenizer.json, a SentencePiece
+// .model, a .tiktoken file or the vocabulary inside a GGUF file; whatever it does not implement is
+// refused by name at load.
 //
 //   BATON_ASSIGN_OR_RETURN(auto tokenizer, Tokenizer::FromJson(text));
 //   BATON_ASSIGN_OR_RETURN(auto ids, tokenizer->Encode("Hello", {.add_bos = true}));
 //
-// Bytes for which the vocabulary has no token are dropped, as `tokenizers` does.
+// Characters for which the vocabulary has neither a token nor bytes nor an unknown token are
+// dropped, as `tokenizers` does.
 #pragma once
 
 #include <cstddef>
@@ -41,6 +44,9 @@ struct EncodeOptions {
 
 struct DecodeOptions {
   bool skip_special = false;
+  // True: the ids go on a text that is already there, so a space at their start belongs to it.
+  // False: the space that a SentencePiece vocabulary puts in front of each text is taken off again.
+  bool continues_text = false;
 };
 
 // A piece of a text whose special tokens are parsed or not. Pieces are tokenised as one text:
@@ -57,6 +63,11 @@ class Tokenizer {
   // Errors: InvalidArgument (malformed), Unimplemented (a feature named in the message).
   static absl::StatusOr<std::unique_ptr<Tokenizer>> FromJson(
       std::string_view tokenizer_json, std::string_view tokenizer_config_json = {});
+
+  // `bytes`: a SentencePiece .model (BPE) or a .tiktoken file (Qwen's). `tokenizer_config_json` as
+  // above, and added_tokens_decoder. Errors as FromJson.
+  static absl::StatusOr<std::unique_ptr<Tokenizer>> FromVocabulary(
+      std::string_view bytes, std::string_view tokenizer_config_json = {});
 
   // From GGUF metadata; see ReadGgufVocab in gguf_vocab.h.
   static absl::StatusOr<std::unique_ptr<Tokenizer>> FromGguf(const GgufVocab& vocab);
@@ -88,18 +99,22 @@ class Tokenizer {
   // The vocabulary's own end token. Which ids end a generation is ModelConfig::eos_ids.
   std::optional<int32_t> eos_id() const;
   // Whether a plain prompt starts with BOS. HF: add_bos_token of tokenizer_config.json, else
-  // whether the post-processor's template starts with a special token. GGUF:
-  // tokenizer.ggml.add_bos_token, else true only for pre = llama-bpe (llama.cpp's rule).
+  // whether the post-processor's template starts with a special token; a SentencePiece .model does,
+  // a .tiktoken file doesn't. GGUF: tokenizer.ggml.add_bos_token, else true for model = llama and
+  // for pre = llama-bpe only (llama.cpp's rule).
   bool adds_bos() const;
   bool IsSpecial(int32_t id) const;
-  // By the vocabulary's spelling (byte-level alphabet, "Ġthe") or an added token's text.
+  // Spaces cut from the start of a decoded text: 1 for most SentencePiece vocabularies, else 0.
+  int leading_spaces() const;
+  // By the vocabulary's spelling ("Ġthe", "▁the") or an added token's text.
   std::optional<int32_t> TokenToId(std::string_view token) const;
 
   // A canonical tokenizer.json: FromJson on it gives an equal tokenizer.
   const std::string& Serialize() const;
   // XXH3-128, 32 hex digits, of what decides the ids: vocabulary, merges, added tokens, splitting,
-  // normalisation. Equal for the GGUF and the HF form of one vocabulary, and for a base and a
-  // fine-tune that differ in BOS/EOS only. Seeds block hashes.
+  // normalisation. Equal for file forms of one vocabulary that give the same ids (GGUF and
+  // tokenizer.json or .tiktoken; GGUF and .model), and for a base and a fine-tune that differ in
+  // BOS/EOS only. Seeds block hashes.
   const std::string& digest() const;
   // XXH3-128, 32 hex digits, of Serialize(): the name under which a tokenizer is shipped.
   const std::string& content_digest() const;

@@ -12,11 +12,17 @@ namespace {
 
 using ::testing::ElementsAre;
 
+std::vector<SplitStep> Steps(const std::vector<std::string>& patterns) {
+  std::vector<SplitStep> steps(patterns.size());
+  for (size_t i = 0; i < patterns.size(); ++i) steps[i].pattern = patterns[i];
+  return steps;
+}
+
 std::vector<std::string> Split(const std::vector<std::string>& patterns, std::string_view text) {
-  auto pre = PreTokenizer::Create(patterns);
+  auto pre = PreTokenizer::Create(Steps(patterns));
   EXPECT_TRUE(pre.ok()) << pre.status();
   std::vector<std::string> words;
-  EXPECT_TRUE(pre->Split(text,
+  EXPECT_TRUE(pre->Split(text, /*at_start=*/true,
                          [&](std::string_view word) {
                            words.emplace_back(word);
                            return absl::OkStatus();
@@ -39,8 +45,16 @@ TEST(PreTokenizerTest, TextBetweenMatchesStays) {
   EXPECT_THAT(Split({"[0-9][0-9][0-9]"}, "ab1234567c"), ElementsAre("ab", "123", "456", "7c"));
 }
 
-TEST(PreTokenizerTest, EmptyMatchesSplitNothing) {
-  EXPECT_THAT(Split({"x*"}, "\u4e16axx\u754c"), ElementsAre("\u4e16a", "xx", "\u754c"));
+TEST(PreTokenizerTest, EmptyMatchesSplitAsInTokenizers) {
+  EXPECT_THAT(Split({"x*"}, "\u4e16axx\u754c"), ElementsAre("\u4e16", "a", "xx", "\u754c"));
+}
+
+// \K would make a match begin where another has been already.
+TEST(PreTokenizerTest, MatchesMoveForward) {
+  auto pre = PreTokenizer::Create(Steps({R"(a(?=b\K)|(?<=\Kab)c)"}));
+  if (!pre.ok()) return;  // newer PCRE2 refuses the pattern itself
+  const auto status = pre->Split("abcabc", true, [](std::string_view) { return absl::OkStatus(); });
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
 }
 
 // U+180E is a format character since Unicode 6.3, not white space.
@@ -51,17 +65,17 @@ TEST(PreTokenizerTest, SpaceIsUnicodeWhiteSpace) {
 }
 
 TEST(PreTokenizerTest, BadPatternIsNamed) {
-  const auto pre = PreTokenizer::Create({"(unclosed"});
+  const auto pre = PreTokenizer::Create(Steps({"(unclosed"}));
   ASSERT_FALSE(pre.ok());
   EXPECT_THAT(std::string(pre.status().message()), ::testing::HasSubstr("(unclosed"));
 }
 
 // Catastrophic backtracking ends in an error, not in a hang.
 TEST(PreTokenizerTest, MatchingIsBounded) {
-  auto pre = PreTokenizer::Create({"(a+)+$"});
+  auto pre = PreTokenizer::Create(Steps({"(a+)+$"}));
   ASSERT_TRUE(pre.ok());
-  const auto status =
-      pre->Split(std::string(40, 'a') + "b", [](std::string_view) { return absl::OkStatus(); });
+  const auto status = pre->Split(std::string(40, 'a') + "b", true,
+                                 [](std::string_view) { return absl::OkStatus(); });
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << status;
 }
 
