@@ -36,7 +36,14 @@ absl::StatusOr<std::shared_ptr<const Tokenizer>> LoadTokenizer(const ModelSource
     return std::shared_ptr<const Tokenizer>(std::move(t));
   }
   if (source.tokenizer_json().empty()) {
-    return absl::NotFoundError(absl::StrCat(source.path(), ": no tokenizer.json"));
+    if (source.tokenizer_vocabulary().empty()) {
+      return absl::NotFoundError(
+          absl::StrCat(source.path(), ": no tokenizer.json, tokenizer.model or *.tiktoken"));
+    }
+    BATON_ASSIGN_OR_RETURN(
+        std::unique_ptr<Tokenizer> t,
+        Tokenizer::FromVocabulary(source.tokenizer_vocabulary(), source.tokenizer_config_json()));
+    return std::shared_ptr<const Tokenizer>(std::move(t));
   }
   BATON_ASSIGN_OR_RETURN(
       std::unique_ptr<Tokenizer> t,
