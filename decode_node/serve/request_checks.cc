@@ -37,6 +37,7 @@ absl::StatusOr<SamplingParams> CheckSampling(const v1::SamplingParams& p, std::i
   if (p.has_seed()) out.seed = p.seed();
   out.logprobs = p.logprobs();
   out.top_logprobs = p.top_logprobs();
+  out.prompt_logprobs = p.prompt_logprobs();
   for (const auto& [id, bias] : p.logit_bias()) {
     BATON_ASSIGN_OR_RETURN(const std::int32_t token,
                            NarrowId(absl::StrCat("logit_bias[", id, "]"), id, vocab));
@@ -48,7 +49,7 @@ absl::StatusOr<SamplingParams> CheckSampling(const v1::SamplingParams& p, std::i
   return out;
 }
 
-absl::StatusOr<StopParams> CheckStop(const v1::StopConditions& s, std::int32_t vocab,
+absl::StatusOr<StopParams> CheckStop(const v1::StopConditions& s, std::int32_t vocab, bool scoring,
                                      std::int64_t prompt, std::int64_t context) {
   StopParams out;
   out.max_tokens = s.has_max_tokens() ? s.max_tokens() : context - prompt;
@@ -61,7 +62,7 @@ absl::StatusOr<StopParams> CheckStop(const v1::StopConditions& s, std::int32_t v
         NarrowId(absl::StrCat("stop_token_ids[", i, "]"), s.stop_token_ids(i), vocab));
     out.stop_token_ids.push_back(token);
   }
-  BATON_RETURN_IF_ERROR(ValidateStop(out, {.vocab_size = vocab}));
+  BATON_RETURN_IF_ERROR(ValidateStop(out, {.vocab_size = vocab, .scoring = scoring}));
   BATON_RETURN_IF_ERROR(CheckContext(prompt, out.max_tokens, context));
   return out;
 }
@@ -108,7 +109,8 @@ absl::StatusOr<CheckedRequest> CheckRequest(const v1::DecodeRequest& request, co
   BATON_ASSIGN_OR_RETURN(r.resume_tokens,
                          CheckIds("resume_token_ids", request.resume_token_ids(), m.vocab));
   BATON_ASSIGN_OR_RETURN(r.sampling, CheckSampling(request.sampling(), m.vocab));
-  BATON_ASSIGN_OR_RETURN(r.stop, CheckStop(request.stop(), m.vocab, prompt, m.max_context));
+  BATON_ASSIGN_OR_RETURN(r.stop, CheckStop(request.stop(), m.vocab, r.sampling.prompt_logprobs,
+                                           prompt, m.max_context));
   if (static_cast<std::int64_t>(r.resume_tokens.size()) >= r.stop.max_tokens &&
       !r.resume_tokens.empty()) {
     return Bad("resume_token_ids",

@@ -35,6 +35,9 @@ grpc::ServerWriteReactor<v1::DecodeEvent>* DecodeService::Generate(
   }
   auto checked = CheckRequest(*request, host_, options_.handoff.strategy);
   if (!checked.ok()) {
+    // Names nobody serves are not labels: they would be without number.
+    const bool known = host_.Find(request->model()) != nullptr;
+    env_->requests.With({known ? request->model() : "unknown", "refused"}).Increment();
     writer->Finish(checked.status());
     return writer->reactor();
   }

@@ -1,5 +1,6 @@
 #include "decode_node/serve/session.h"
 
+#include <cmath>
 #include <utility>
 #include <vector>
 
@@ -29,8 +30,14 @@ v1::FinishReason ToProto(FinishReason reason) {
 
 void Fill(const TokenLogprobEntry& entry, v1::TokenLogprob* out) {
   out->set_token_id(entry.token_id);
-  out->set_logprob(entry.logprob);
+  if (!std::isnan(entry.logprob)) out->set_logprob(entry.logprob);
   out->set_bytes(entry.bytes);
+}
+
+void Fill(const std::vector<TokenLogprobEntry>& entries, v1::TokenLogprobs* out) {
+  for (size_t i = 0; i < entries.size(); ++i) {
+    Fill(entries[i], i == 0 ? out->mutable_chosen() : out->add_top());
+  }
 }
 
 v1::DecodeEvent MakeDelta(TokenDelta delta) {
@@ -38,12 +45,8 @@ v1::DecodeEvent MakeDelta(TokenDelta delta) {
   v1::DecodeEvent::Delta* out = event.mutable_delta();
   out->set_text(std::move(delta.text));
   out->mutable_token_ids()->Add(delta.token_ids.begin(), delta.token_ids.end());
-  for (const auto& entries : delta.logprobs) {
-    v1::TokenLogprobs* p = out->add_logprobs();
-    for (size_t i = 0; i < entries.size(); ++i) {
-      Fill(entries[i], i == 0 ? p->mutable_chosen() : p->add_top());
-    }
-  }
+  for (const auto& entries : delta.logprobs) Fill(entries, out->add_logprobs());
+  for (const auto& entries : delta.prompt_logprobs) Fill(entries, out->add_prompt_logprobs());
   return event;
 }
 
@@ -86,6 +89,9 @@ void Session::Start() {
 
 std::string Session::WhyNoHandoff() const {
   if (request_.strategy == Strategy::kOracle) return "oracle was asked for";
+  if (request_.request.sampling.prompt_logprobs) {
+    return "log-probabilities of the prompt are computed here";
+  }
   if (request_.producers.empty()) return "no prefill node was named";
   if (!env_->handoff) return "this node has no transport";
   // One block at least: its first rows are computed here.

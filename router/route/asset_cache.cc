@@ -60,9 +60,13 @@ absl::StatusOr<std::shared_ptr<const T>> ParseAsset(const std::string& digest,
 }  // namespace
 
 struct AssetCache::Fetch {
+  using Stream = ClientStream<v1::AssetChunk>;
   std::string digest;
   std::vector<std::shared_ptr<Node>> sources;
+  // Guarded by the cache's lock.
   size_t next = 0;
+  std::shared_ptr<Stream> stream;
+  // Of the running attempt only.
   std::string data;  // of the source being asked
   bool too_large = false;
   absl::Status last = absl::UnavailableError("no decode node is reachable");
@@ -70,8 +74,21 @@ struct AssetCache::Fetch {
 };
 
 AssetCache::~AssetCache() {
+  Stop();
   MutexLock lock(mu_);
   idle_.Wait(mu_, [this]() REQUIRES(mu_) { return fetching_ == 0; });
+}
+
+void AssetCache::Stop() {
+  std::vector<std::shared_ptr<Fetch::Stream>> streams;
+  {
+    MutexLock lock(mu_);
+    stopped_ = true;
+    for (const auto& fetch : fetches_) {
+      if (fetch->stream) streams.push_back(fetch->stream);
+    }
+  }
+  for (const auto& stream : streams) stream->Cancel();
 }
 
 template <typename T>
@@ -132,19 +149,34 @@ void AssetCache::Get(const std::string& digest, std::vector<std::shared_ptr<Node
     executor_.Post(
         [this, digest, data = std::move(data)]() mutable { Finish<T>(digest, std::move(data)); });
   };
-  FetchFrom(std::move(fetch));
+  {
+    MutexLock lock(mu_);
+    fetches_.insert(fetch);
+  }
+  FetchFrom(fetch);
 }
 
-void AssetCache::FetchFrom(std::shared_ptr<Fetch> fetch) {
-  if (fetch->next >= fetch->sources.size()) return fetch->done(fetch->last);
-  const std::shared_ptr<Node> node = fetch->sources[fetch->next++];
+void AssetCache::FetchFrom(const std::shared_ptr<Fetch>& fetch) {
+  std::shared_ptr<Node> node;
+  size_t attempt = 0;
+  {
+    MutexLock lock(mu_);
+    fetch->stream.reset();
+    if (stopped_) {
+      fetch->last = absl::UnavailableError("the router is shutting down");
+    } else if (fetch->next < fetch->sources.size()) {
+      node = fetch->sources[fetch->next];
+      attempt = ++fetch->next;
+    }
+  }
+  if (node == nullptr) return EndFetch(fetch, fetch->last);
   fetch->data.clear();
   fetch->too_large = false;
   auto context = std::make_unique<grpc::ClientContext>();
   SetDeadline(*context, absl::Now() + kFetchTimeout);
   v1::GetAssetRequest request;
   request.set_digest(fetch->digest);
-  ClientStream<v1::AssetChunk>::Start(
+  auto stream = Fetch::Stream::Start(
       std::move(context), std::move(request),
       [node](auto* call, auto* message, auto* reactor) {
         node->decode().async()->GetAsset(call, message, reactor);
@@ -159,7 +191,7 @@ void AssetCache::FetchFrom(std::shared_ptr<Fetch> fetch) {
            },
        .on_done =
            [this, fetch, node](absl::Status status) {
-             if (status.ok() && !fetch->too_large) return fetch->done(std::move(fetch->data));
+             if (status.ok() && !fetch->too_large) return EndFetch(fetch, std::move(fetch->data));
              fetch->last =
                  fetch->too_large
                      ? absl::FailedPreconditionError(Cat("asset ", fetch->digest,
@@ -169,6 +201,25 @@ void AssetCache::FetchFrom(std::shared_ptr<Fetch> fetch) {
              BATON_LOG_WARN("decode node {}: {}", node->address(), fetch->last);
              FetchFrom(fetch);
            }});
+  bool cancel = false;
+  {
+    MutexLock lock(mu_);
+    // It may be over already, or the next node being asked on another thread.
+    if (fetches_.count(fetch) != 0 && fetch->next == attempt) {
+      fetch->stream = stream;
+      cancel = stopped_;
+    }
+  }
+  if (cancel) stream->Cancel();
+}
+
+void AssetCache::EndFetch(const std::shared_ptr<Fetch>& fetch, absl::StatusOr<std::string> data) {
+  {
+    MutexLock lock(mu_);
+    fetch->stream.reset();
+    fetches_.erase(fetch);
+  }
+  fetch->done(std::move(data));
 }
 
 template <typename T>

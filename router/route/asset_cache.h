@@ -10,6 +10,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -31,8 +32,10 @@ class AssetCache {
   using Done = std::function<void(absl::StatusOr<std::shared_ptr<const T>>)>;
 
   explicit AssetCache(RouterExecutor& executor) : executor_(executor) {}
-  // Waits for fetches under way.
+  // Stops.
   ~AssetCache();
+  // Ends fetches under way with UNAVAILABLE, and all later ones.
+  void Stop() EXCLUDES(mu_);
 
   // `done` runs at once when the asset is there, else on the executor. Errors: UNAVAILABLE when no
   // node delivers it, FAILED_PRECONDITION when it is not what its digest says or can't be read.
@@ -58,12 +61,16 @@ class AssetCache {
   void Get(const std::string& digest, std::vector<std::shared_ptr<Node>> sources, Done<T> done);
   template <typename T>
   void Finish(const std::string& digest, absl::StatusOr<std::string> data);
-  void FetchFrom(std::shared_ptr<Fetch> fetch);
+  void FetchFrom(const std::shared_ptr<Fetch>& fetch) EXCLUDES(mu_);
+  void EndFetch(const std::shared_ptr<Fetch>& fetch, absl::StatusOr<std::string> data)
+      EXCLUDES(mu_);
 
   RouterExecutor& executor_;
   mutable Mutex mu_;
   CondVar idle_;
-  int fetching_ GUARDED_BY(mu_) = 0;
+  int fetching_ GUARDED_BY(mu_) = 0;  // until the waiters have heard
+  bool stopped_ GUARDED_BY(mu_) = false;
+  std::set<std::shared_ptr<Fetch>> fetches_ GUARDED_BY(mu_);  // asking a node
   Table<Tokenizer> tokenizers_ GUARDED_BY(mu_);
   Table<ChatTemplate> templates_ GUARDED_BY(mu_);
 };

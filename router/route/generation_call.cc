@@ -27,6 +27,7 @@ void MoveDelta(From& from, v1::GenerateEvent::Delta* to) {
   to->set_text(std::move(*from.mutable_text()));
   to->mutable_token_ids()->Swap(from.mutable_token_ids());
   to->mutable_logprobs()->Swap(from.mutable_logprobs());
+  to->mutable_prompt_logprobs()->Swap(from.mutable_prompt_logprobs());
 }
 
 }  // namespace
@@ -104,6 +105,8 @@ void GenerationCall::NextAttempt() {
   const bool last_chance = first || (wait_until_ != nanoseconds(0) && now >= wait_until_);
   const std::shared_ptr<Node> node =
       core_.PickDecode(route_.model, space_, tried_, /*suspects=*/last_chance);
+  const bool tried = std::find(tried_.begin(), tried_.end(), node) != tried_.end();
+  if (only_untried_ && (node == nullptr || tried)) return Finish(last_error_);
   if (node != nullptr) return StartAttempt(node);
   if (last_chance) {
     return Finish(absl::UnavailableError(
@@ -120,6 +123,8 @@ void GenerationCall::StartAttempt(const std::shared_ptr<Node>& node) {
   node_ = node;
   if (std::find(tried_.begin(), tried_.end(), node) == tried_.end()) tried_.push_back(node);
   lease_ = NodeLease(node);
+  attempt_scored_ = 0;
+  attempt_began_ = false;
   v1::DecodeRequest request = decode_request_;
   request.mutable_resume_token_ids()->Assign(delivered_.begin(), delivered_.end());
   if (request.strategy() != "oracle") {
@@ -174,16 +179,13 @@ void GenerationCall::OnMessage(v1::DecodeEvent& event) {
 void GenerationCall::OnDelta(v1::DecodeEvent::Delta& delta) {
   const int count = delta.token_ids_size();
   const nanoseconds now = core_.clock.Now();
+  if (!attempt_began_) FixSpace();
+  attempt_began_ = true;
+  DropKnownScores(delta);
   if (count > 0) {
     if (delivered_.empty()) {
       ttft_s_ = Seconds(now - info_.arrival);
       core_.metrics.ttft.Observe(ttft_s_);
-      const auto info = node_->decode_info();
-      if (info) {
-        for (const v1::DecodeModel& model : info->models()) {
-          if (model.name() == route_.model.name()) space_ = model.native_space().digest();
-        }
-      }
     } else {
       const double each = Seconds(now - last_token_) / count;
       for (int i = 0; i < count; ++i) core_.metrics.inter_token.Observe(each);
@@ -197,6 +199,22 @@ void GenerationCall::OnDelta(v1::DecodeEvent::Delta& delta) {
   if (!sink_->OnEvent(std::move(event))) {
     Abort(absl::ResourceExhaustedError("the client reads too slowly"));
   }
+}
+
+void GenerationCall::FixSpace() {
+  const auto info = node_->decode_info();
+  if (!info || !space_.empty()) return;
+  for (const v1::DecodeModel& model : info->models()) {
+    if (model.name() == route_.model.name()) space_ = model.native_space().digest();
+  }
+}
+
+void GenerationCall::DropKnownScores(v1::DecodeEvent::Delta& delta) {
+  const int64_t count = delta.prompt_logprobs_size();
+  const int64_t known = std::clamp<int64_t>(scored_ - attempt_scored_, 0, count);
+  delta.mutable_prompt_logprobs()->DeleteSubrange(0, static_cast<int>(known));
+  attempt_scored_ += count;
+  scored_ = std::max(scored_, attempt_scored_);
 }
 
 void GenerationCall::OnFinished(v1::DecodeEvent::Finished& finished) {
@@ -219,11 +237,12 @@ void GenerationCall::OnFinished(v1::DecodeEvent::Finished& finished) {
 }
 
 bool GenerationCall::FinishFromDelivered() {
-  if (delivered_.empty()) return false;
   const v1::StopConditions& stop = decode_request_.stop();
+  const bool all_scored = stop.max_tokens() == 0 && scored_ == decode_request_.token_ids_size();
+  if (delivered_.empty() && !all_scored) return false;
   const auto count = static_cast<int64_t>(delivered_.size());
   const auto is_end = [&](const auto& ids) {
-    return std::find(ids.begin(), ids.end(), delivered_.back()) != ids.end();
+    return count > 0 && std::find(ids.begin(), ids.end(), delivered_.back()) != ids.end();
   };
   v1::DecodeEvent::Finished finished;
   if ((!stop.ignore_eos() && is_end(route_.model.eos_token_ids())) ||
@@ -254,7 +273,14 @@ void GenerationCall::OnAttemptDone(absl::Status status) {
   prefill_lease_.Reset();
   if (finished_) return Finish(absl::OkStatus());
   if (EndIfAborted()) return;
-  if (!IsRetryableElsewhere(status.code())) return Finish(status);
+  AfterFailure(std::move(status));
+}
+
+void GenerationCall::AfterFailure(absl::Status status) {
+  // A node that is full before it began says nothing about the others.
+  const bool full = absl::IsResourceExhausted(status) && !attempt_began_;
+  if (!full && !IsRetryableElsewhere(status.code())) return Finish(status);
+  only_untried_ = full;
   if (absl::Now() >= info_.deadline) {
     return Finish(absl::DeadlineExceededError("the deadline passed"));
   }
@@ -264,10 +290,12 @@ void GenerationCall::OnAttemptDone(absl::Status status) {
                   node_->address(), delivered_.size(), calls_, core_.retry.max_attempts(), status);
   const bool started = !delivered_.empty();
   if (calls_ >= core_.retry.max_attempts() || (!started && !core_.retry.TryTake())) {
+    if (full) return Finish(status);
     return Finish(absl::UnavailableError(Cat(
         "decode failed after ", calls_, calls_ == 1 ? " call: " : " calls: ", status.message())));
   }
   (started ? core_.metrics.migrations : core_.metrics.retries).Increment();
+  if (full) return NextAttempt();
   WaitThen(core_.retry.Backoff(calls_ + 1), &GenerationCall::NextAttempt);
 }
 

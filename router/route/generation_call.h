@@ -21,7 +21,8 @@ namespace baton {
 // Phases follow each other (executor, asset callback, gRPC callbacks of one decode call, timer), so
 // only what Cancel() touches needs the lock. The call keeps itself alive until OnDone was called.
 //
-// A decode call that fails before the first token is made again elsewhere, out of the retry budget.
+// A decode call that fails before the first token is made again elsewhere, out of the retry budget;
+// one that a full node refuses, only on nodes not asked yet.
 // After the first token the next call carries the tokens already sent; it continues behind them, so
 // the client sees each token once. The first event of a generation fixes its native space: a stream
 // never continues on other weights.
@@ -49,8 +50,13 @@ class GenerationCall final : public Generation,
   void StartAttempt(const std::shared_ptr<Node>& node);
   void OnMessage(v1::DecodeEvent& event);
   void OnDelta(v1::DecodeEvent::Delta& delta);
+  // Takes out what an earlier attempt delivered of the prompt's log-probabilities.
+  void DropKnownScores(v1::DecodeEvent::Delta& delta);
+  // The first event fixes on which weights the stream goes on.
+  void FixSpace();
   void OnFinished(v1::DecodeEvent::Finished& finished);
   void OnAttemptDone(absl::Status status);
+  void AfterFailure(absl::Status status);
   void WaitThen(std::chrono::nanoseconds delay, void (GenerationCall::*next)());
   // True when everything was delivered but the end of the stream was lost; sends the end.
   bool FinishFromDelivered();
@@ -75,6 +81,10 @@ class GenerationCall final : public Generation,
   NodeLease prefill_lease_;
   std::string space_;               // native space of the first token; empty: none yet
   std::vector<int64_t> delivered_;  // token ids sent to the client
+  int64_t scored_ = 0;              // log-probabilities of the prompt sent to the client
+  int64_t attempt_scored_ = 0;      // the same, received in the running attempt
+  bool attempt_began_ = false;      // the running attempt gave something
+  bool only_untried_ = false;       // the last node was full; asking one twice helps nobody
   std::chrono::nanoseconds prepare_started_{0};
   std::chrono::nanoseconds last_token_{0};
   std::chrono::nanoseconds wait_until_{0};  // for a node to come back; 0: not waiting

@@ -144,7 +144,10 @@ NodeHealth::NodeHealth(const NodeDirectory& directory, NodeHealthOptions options
       on_decode_info_(std::move(on_decode_info)),
       state_gauge_(metrics.AddGaugeFamily("baton_node_state",
                                           "1 for the state a node is in, 0 for the others.",
-                                          {"node", "role", "state"}, 4096)) {}
+                                          {"node", "role", "state"}, 4096)),
+      inflight_gauge_(metrics.AddGaugeFamily(
+          "baton_router_node_inflight",
+          "This router's requests at a node, as of the last question.", {"node", "role"}, 4096)) {}
 
 absl::StatusOr<std::unique_ptr<NodeHealth>> NodeHealth::Create(const NodeDirectory& directory,
                                                                NodeHealthOptions options,
@@ -248,6 +251,8 @@ void NodeHealth::Publish(const Node& node) {
                std::string(NodeStateName(state))})
         .Set(state == now ? 1 : 0);
   }
+  inflight_gauge_.With({node.address(), std::string(NodeRoleName(node.role()))})
+      .Set(static_cast<double>(node.inflight()));
 }
 
 std::vector<std::shared_ptr<Node>> NodeHealth::Nodes(NodeRole role) const {

@@ -150,6 +150,7 @@ class NodeHealth {
   const Clock& clock_;
   const OnDecodeInfo on_decode_info_;
   GaugeFamily state_gauge_;
+  GaugeFamily inflight_gauge_;
   mutable Mutex mu_;
   CondVar idle_;
   std::vector<std::shared_ptr<Node>> nodes_ GUARDED_BY(mu_);

@@ -43,6 +43,7 @@ absl::Status CheckSampling(const v1::SamplingParams& in, int64_t vocab) {
   if (in.has_repetition_penalty()) out.repetition_penalty = in.repetition_penalty();
   out.logprobs = in.logprobs();
   out.top_logprobs = in.top_logprobs();
+  out.prompt_logprobs = in.prompt_logprobs();
   for (const auto& [id, bias] : in.logit_bias()) {
     BATON_ASSIGN_OR_RETURN(const int32_t token, NarrowId("logit_bias", id, vocab));
     out.logit_bias.emplace_back(token, static_cast<float>(bias));
@@ -50,7 +51,9 @@ absl::Status CheckSampling(const v1::SamplingParams& in, int64_t vocab) {
   return ValidateSampling(out, {.vocab_size = vocab});
 }
 
-absl::Status CheckStop(const v1::StopConditions& in, int64_t default_max, int64_t vocab) {
+// `scoring`: nothing needs to be generated.
+absl::Status CheckStop(const v1::StopConditions& in, bool scoring, int64_t default_max,
+                       int64_t vocab) {
   StopParams out;
   out.max_tokens = in.has_max_tokens() ? in.max_tokens() : default_max;
   out.min_tokens = in.min_tokens();
@@ -61,7 +64,7 @@ absl::Status CheckStop(const v1::StopConditions& in, int64_t default_max, int64_
                            NarrowId(Cat("stop_token_ids[", i, "]"), in.stop_token_ids(i), vocab));
     out.stop_token_ids.push_back(token);
   }
-  BATON_RETURN_IF_ERROR(ValidateStop(out, {.vocab_size = vocab}));
+  BATON_RETURN_IF_ERROR(ValidateStop(out, {.vocab_size = vocab, .scoring = scoring}));
   for (int i = 0; i < in.stop_size(); ++i) {
     BATON_RETURN_IF_ERROR(CheckUtf8(Cat("stop[", i, "]"), in.stop(i)));
   }
@@ -101,7 +104,8 @@ absl::Status CheckGenerateRequest(const v1::GenerateRequest& request) {
                                "raw"));
   }
   BATON_RETURN_IF_ERROR(CheckSampling(request.sampling(), 0));
-  return CheckStop(request.stop(), std::max<int64_t>(1, request.stop().min_tokens()), 0);
+  return CheckStop(request.stop(), request.sampling().prompt_logprobs(),
+                   std::max<int64_t>(1, request.stop().min_tokens()), 0);
 }
 
 absl::StatusOr<std::vector<int32_t>> TokenizePrompt(const v1::GenerateRequest& request,
@@ -152,7 +156,8 @@ absl::StatusOr<v1::DecodeRequest> MakeDecodeRequest(const v1::GenerateRequest& r
   const bool has_max = request.stop().has_max_tokens();
   BATON_RETURN_IF_ERROR(CheckContext(prompt, has_max ? request.stop().max_tokens() : 1, context));
   BATON_RETURN_IF_ERROR(CheckSampling(request.sampling(), model.vocab_size()));
-  BATON_RETURN_IF_ERROR(CheckStop(request.stop(), room, model.vocab_size()));
+  BATON_RETURN_IF_ERROR(
+      CheckStop(request.stop(), request.sampling().prompt_logprobs(), room, model.vocab_size()));
   if (request.has_shared_prefix_tokens() && request.shared_prefix_tokens() > prompt) {
     return Bad("shared_prefix_tokens", Cat(request.shared_prefix_tokens(),
                                            " is more than the prompt's ", prompt, " tokens"));

@@ -37,6 +37,7 @@ absl::StatusOr<std::unique_ptr<Router>> Router::Create(const RouterConfig& confi
 
 Router::~Router() {
   StartDraining();
+  core_->assets.Stop();
   while (!core_->WaitIdle(std::chrono::seconds(10))) {
     BATON_LOG_WARN("router: {} generations are still under way", core_->inflight());
   }

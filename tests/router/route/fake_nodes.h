@@ -53,7 +53,9 @@ class FakeDecode final : public v1::Decode::CallbackService {
   std::atomic<int64_t> fail_after{-1};      // tokens; then `failure`
   std::atomic<int> failures_left{1 << 30};  // generations that fail
   absl::Status failure = absl::UnavailableError("scripted");
-  std::atomic<int> delay_ms{0};  // before each token
+  std::atomic<int> delay_ms{0};            // before each token
+  std::atomic<int> fail_after_scores{-1};  // log-probabilities of the prompt; then `failure`, once
+  std::atomic<bool> hang_assets{false};    // GetAsset never answers
   std::atomic<bool> draining{false};
   std::atomic<int> reported_waiting{0};
   std::string native_space = "space-1";
@@ -96,6 +98,11 @@ class FakeDecode final : public v1::Decode::CallbackService {
   grpc::ServerWriteReactor<v1::AssetChunk>* GetAsset(grpc::CallbackServerContext*,
                                                      const v1::GetAssetRequest* request) override {
     auto writer = StreamWriter<v1::AssetChunk>::Create();
+    if (hang_assets.load()) {
+      MutexLock lock(mu_);
+      hanging_.push_back(writer);
+      return writer->reactor();
+    }
     std::string data;
     if (request->digest() == ContentDigest(tokenizer_json_)) data = tokenizer_json_;
     if (request->digest() == ContentDigest(template_text)) {
@@ -133,6 +140,10 @@ class FakeDecode final : public v1::Decode::CallbackService {
            const v1::DecodeRequest& request) {
     const bool fails = fail_after.load() >= 0 && failures_left.fetch_sub(1) > 0;
     int64_t sent = 0;
+    if (request.sampling().prompt_logprobs() && request.resume_token_ids().empty()) {
+      const int stop_at = fail_after_scores.exchange(-1);
+      if (!SendScores(writer, request, stop_at)) return writer.Finish(failure);
+    }
     for (int64_t i = request.resume_token_ids_size(); i < request.stop().max_tokens(); ++i) {
       if (fails && sent++ >= fail_after.load()) return writer.Finish(failure);
       for (int waited = 0; waited < delay_ms.load() && !gone.load() && !stop_.load(); ++waited) {
@@ -153,12 +164,30 @@ class FakeDecode final : public v1::Decode::CallbackService {
     writer.Finish(absl::OkStatus());
   }
 
+  // In pieces of three, as the log-probability -position.
+  static bool SendScores(StreamWriter<v1::DecodeEvent>& writer, const v1::DecodeRequest& request,
+                         int stop_at) {
+    v1::DecodeEvent event;
+    for (int i = 0; i < request.token_ids_size(); ++i) {
+      if (i == stop_at) return false;
+      auto* chosen = event.mutable_delta()->add_prompt_logprobs()->mutable_chosen();
+      chosen->set_token_id(request.token_ids(i));
+      if (i > 0) chosen->set_logprob(static_cast<float>(-i));
+      if (i % 3 == 2 || i + 1 == request.token_ids_size()) {
+        (void)writer.Push(std::move(event));
+        event.Clear();
+      }
+    }
+    return true;
+  }
+
   const uint64_t incarnation_ = RandomId64();
   std::string tokenizer_json_;
   std::atomic<bool> stop_{false};
   Mutex mu_;
   std::vector<v1::DecodeRequest> requests_;
   std::vector<std::thread> threads_;
+  std::vector<std::shared_ptr<StreamWriter<v1::AssetChunk>>> hanging_;
   std::unique_ptr<RpcServer> server_;
 };
 

@@ -27,6 +27,18 @@ TEST(RoundRobinPolicyTest, EachInTurnAndGroupsApart) {
   EXPECT_THAT(policy.Order("p", loads), ElementsAre(1, 2, 0));
 }
 
+// Case rt-03 (a): misses follow the load, ties are broken by a counter and not by index 0.
+TEST(LeastLoadedPolicyTest, AnUnknownPromptGoesToTheIdleNode) {
+  LeastLoadedPolicy policy(5);
+  for (int i = 0; i < 100; ++i) {
+    EXPECT_EQ(policy.Pick("m", std::vector<int64_t>{50, 0}), 1u);
+    EXPECT_EQ(policy.Order("m", std::vector<int64_t>{50, 0}).front(), 1u);
+  }
+  std::vector<int> first(8);
+  for (int i = 0; i < 800; ++i) ++first[policy.Order("m", std::vector<int64_t>(8, 3)).front()];
+  for (int count : first) EXPECT_EQ(count, 100);
+}
+
 TEST(LeastLoadedPolicyTest, NeverTheBusiestAndTiesAreSpread) {
   LeastLoadedPolicy policy(1);
   const std::vector<int64_t> loads = {50, 0, 3, 2};
