@@ -352,6 +352,41 @@ TEST_F(ViewTest, RowBiasWeighsRows) {
   EXPECT_LE(MaxAbsDiff(Continue(EditedView::Mode::kTwiceHalf), Continue(nullptr)), 1e-4);
 }
 
+// Case ldr-03: a tied model whose file also stores the (equal) head gives the same logits from one
+// copy. One that differs is refused: tests/common/weights/model_source_test.cc.
+TEST_F(TinyLlama, AStoredHeadThatEqualsTheEmbeddingIsSharedWithIt) {
+  const auto without = LoadModel(ModelTestData("tiny_llama"), executor_);
+  const SwappedConfig folder("tiny_llama", ReadTestFile(ModelTestData("tiny_llama/config.json")));
+  const std::string file = folder.path() + "/model.safetensors";
+  std::string bytes = ReadTestFile(file);
+  std::uint64_t size = 0;
+  std::memcpy(&size, bytes.data(), sizeof(size));
+  auto header = nlohmann::json::parse(bytes.substr(8, size));
+  std::string data = bytes.substr(8 + size);
+  ASSERT_FALSE(header.contains("lm_head.weight"));
+  auto head = header["model.embed_tokens.weight"];
+  const std::size_t begin = head["data_offsets"][0], end = head["data_offsets"][1];
+  head["data_offsets"] = {data.size(), data.size() + end - begin};
+  data += data.substr(begin, end - begin);
+  header["lm_head.weight"] = head;
+  std::string text = header.dump();
+  text.append((8 - text.size() % 8) % 8, ' ');
+  size = text.size();
+  std::ofstream(file, std::ios::binary)
+      << std::string(reinterpret_cast<const char*>(&size), sizeof(size)) << text << data;
+
+  const auto with = LoadModel(folder.path(), executor_);
+  EXPECT_EQ(with->weight_bytes(), without->weight_bytes());
+  EXPECT_EQ(with->served_digest(), without->served_digest());
+  const auto logits = [&](const std::shared_ptr<const Model>& model) {
+    ForwardPass pass(model, nullptr, executor_);
+    const auto sequence = NewSequence(*model, 40);
+    return LogitsOf(pass, *model, RunHidden(pass, *model, sequence->view(), tokens_),
+                    EveryFourth(40));
+  };
+  EXPECT_EQ(logits(with), logits(without));
+}
+
 TEST_F(TinyLlama, ServedDigestNamesContentsAndDtype) {
   const auto f32 = LoadModel(ModelTestData("tiny_llama"), executor_);
   const auto again = LoadModel(ModelTestData("tiny_llama"), executor_);

@@ -200,8 +200,23 @@ TEST_F(LoraTest, TensorsHaveToFit) {
   Add("0", "mlp.up_proj", 2, 8, 12);
   EXPECT_THAT(Error(), HasSubstr("target_modules"));
   tensors_ = original;
-  tensors_["base_model.model.lm_head.weight"] = Counting({20, 8}, 0);
-  EXPECT_THAT(Error(), HasSubstr("lm_head"));
+  // Case lora-03: replacements of whole tensors, declared or not, one with a row more.
+  for (const char* name :
+       {"base_model.model.lm_head.weight", "base_model.model.model.embed_tokens.weight"}) {
+    for (const int64_t rows : {20, 21}) {
+      tensors_ = original;
+      tensors_[name] = Counting({rows, 8}, 0);
+      EXPECT_THAT(Error(), HasSubstr(name));
+    }
+  }
+  tensors_ = original;
+  // DoRA's and lora_bias's tensors, should the config not say so.
+  for (const char* end : {".lora_magnitude_vector.weight", ".lora_B.bias"}) {
+    const std::string name = std::string("base_model.model.model.layers.0.self_attn.q_proj") + end;
+    tensors_ = original;
+    tensors_[name] = Counting({16}, 0);
+    EXPECT_THAT(Error(), HasSubstr(name));
+  }
   tensors_ = original;
   tensors_[Name("0", "self_attn.q_proj", 'A')].values[0] = NAN;
   EXPECT_THAT(Error(), HasSubstr("not finite"));

@@ -358,7 +358,7 @@ def write_gguf(model, arch, path):
 
 
 def families():
-    from peft import LoraConfig, get_peft_model
+    from peft import LoraConfig, PeftModel, get_peft_model
     from transformers import LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM
     from transformers import Qwen2Config, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM
 
@@ -406,13 +406,21 @@ def families():
         add_variant(ref, f"tiny_{name}.window", model, tokens)
         write_gguf(model, name, folder / "window.gguf")
 
-    # Two patterns that fit the same module: the first in the file applies.
+    # Two patterns that fit the same module: the first in the file applies. PEFT itself writes them
+    # sorted, so the file is put in the order that tells.
+    alpha = {"q_proj": 3, "layers.1.self_attn.q_proj": 9, "o_proj": 2}
     base, _ = build(LlamaForCausalLM, LlamaConfig, 1, tie_word_embeddings=True)
     peft = get_peft_model(base, LoraConfig(
         task_type="CAUSAL_LM", r=2, lora_alpha=4, target_modules=["q_proj", "o_proj"],
-        rank_pattern={"layers.1.self_attn.q_proj": 3},
-        alpha_pattern={"q_proj": 9, "layers.1.self_attn.q_proj": 1, "o_proj": 2})).eval()
-    save_adapter(peft, DATA / "tiny_llama_lora_patterns", "tiny_llama", 8, 0.4)
+        rank_pattern={"layers.1.self_attn.q_proj": 3}, alpha_pattern=alpha)).eval()
+    folder = DATA / "tiny_llama_lora_patterns"
+    save_adapter(peft, folder, "tiny_llama", 8, 0.2)
+    path = folder / "adapter_config.json"
+    fields = json.loads(path.read_text())
+    fields["alpha_pattern"] = alpha
+    path.write_text(json.dumps(fields, indent=1) + "\n")
+    base, _ = build(LlamaForCausalLM, LlamaConfig, 1, tie_word_embeddings=True)
+    peft = PeftModel.from_pretrained(base, folder).eval()
     ref.add("tiny_llama_lora_patterns/logits", peft(tokens[None, :40]).logits[0][::4])
     ref.write(HERE / "families")
 
