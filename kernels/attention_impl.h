@@ -243,6 +243,24 @@ BATON_V bool BlockVisible(const AttentionShape& shape, const KeyBlock& b, std::i
   return shape.window <= 0 || b.max_position > q_min - shape.window;
 }
 
+// The first row worth looking at, a multiple of kKeyBlock: of sorted rows, everything in the blocks
+// before it has left the window of every query from `q_min` on. Skipping what would be masked
+// changes no bit.
+std::int32_t FirstRow(const AttentionShape& shape, const KvSegment& seg, std::int32_t q_min) {
+  if (shape.window <= 0 || !seg.sorted) return 0;
+  std::int32_t low = 0, high = (seg.num_rows - 1) / kKeyBlock;
+  while (low < high) {
+    const std::int32_t middle = low + (high - low) / 2;
+    const std::int32_t last = (middle + 1) * kKeyBlock - 1;  // in a full block: high is beyond
+    if (PagePositions(seg.pages[last / kPageRows])[last % kPageRows] <= q_min - shape.window) {
+      low = middle + 1;
+    } else {
+      high = middle;
+    }
+  }
+  return low * kKeyBlock;
+}
+
 // State of one tile of rows between blocks.
 struct TileState {
   int rows = 0;
@@ -369,7 +387,7 @@ void AttentionUnitRun(const AttentionUnit& u) {
 
   for (int i = task.segment_offsets[u.kv_head]; i < task.segment_offsets[u.kv_head + 1]; ++i) {
     const KvSegment& seg = task.segments[i];
-    for (std::int32_t row = 0; row < seg.num_rows; row += kKeyBlock) {
+    for (std::int32_t row = FirstRow(shape, seg, q_min); row < seg.num_rows; row += kKeyBlock) {
       KeyBlock b;
       OpenBlock(*u.layout, seg, row, &b);
       if (!BlockVisible(shape, b, q_min, q_max)) {

@@ -256,6 +256,24 @@ TEST(Attention, SlidingWindow) {
   }
 }
 
+// A long cache: whole blocks have left the window, and segments have gaps, other lengths or none.
+TEST(Attention, SlidingWindowOverALongCache) {
+  SerialExecutor serial;
+  for (int window : {1, 16, 63, 64, 65, 300}) {
+    for (std::int32_t query : {0, 63, 64, 700, 1023, 1024, 1500, 5000}) {
+      Problem p(2, 2, 16, DType::kF32);
+      p.shape.window = window;
+      p.segments.push_back(MakeSegment(p.layout, Range(0, 1030), 12));
+      p.segments.push_back(MakeSegment(p.layout, Range(3, 130, 9), 13, true));
+      p.segments.push_back(MakeSegment(p.layout, {}, 14));
+      p.Finish({1, 2});
+      p.Queries({query, query + 1, query + 40}, 15);
+      SCOPED_TRACE(testing::Message() << "window " << window << ", query " << query);
+      ExpectDense(p, serial);
+    }
+  }
+}
+
 TEST(Attention, UnsortedPositionsAndQueriesThatSeeNothing) {
   SerialExecutor serial;
   Problem p(2, 1, 32, DType::kF16);
