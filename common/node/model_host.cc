@@ -154,6 +154,10 @@ class ModelHost::Impl {
     auto group = std::make_unique<Group>();
     BATON_ASSIGN_OR_RETURN(group->source, ModelSource::Open(entry.path));
     BATON_RETURN_IF_ERROR(CheckRunnable(group->source->config()));
+    BATON_LOG_INFO("{}: {}", entry.path, Describe(group->source->config()));
+    for (const std::string& warning : group->source->config().warnings) {
+      BATON_LOG_WARN("{}: {}", entry.path, warning);
+    }
     BATON_ASSIGN_OR_RETURN(group->tokenizer, LoadTokenizer(*group->source));
     ModelLoadOptions load;
     load.weight_dtype = entry.weight_dtype;

@@ -26,6 +26,14 @@ KvLayout MakeKvLayout(const ModelConfig& config, DType kv_dtype) {
       absl::StrFormat("theta=%.17g,inv_freq=%s", config.rope.theta,
                       ContentDigest(std::string_view(reinterpret_cast<const char*>(freqs.data()),
                                                      freqs.size() * sizeof(float))));
+  if (config.rope.attention_factor != 1.0) {
+    layout.rope += absl::StrFormat(",scale=%.9g", config.rope.attention_factor);
+  }
+  // Equal weights under another window are other K and V.
+  if (config.sliding_window.has_value()) {
+    layout.rope += absl::StrFormat(",window=%d,windowed=", *config.sliding_window);
+    for (const bool windowed : config.windowed_layers) layout.rope += windowed ? '1' : '0';
+  }
   return layout;
 }
 

@@ -1,6 +1,8 @@
 #include "common/node/model_host.h"
 
 #include <filesystem>
+#include <fstream>
+#include <set>
 
 #include "common/base/ids.h"
 #include "gmock/gmock.h"
@@ -65,6 +67,37 @@ TEST_F(ModelHostTest, AnotherWeightDtypeIsAnotherSpace) {
   ASSERT_TRUE(host.ok()) << host.status();
   EXPECT_NE((*host)->Find("full")->native_space.Digest(),
             (*host)->Find("half")->native_space.Digest());
+}
+
+// K and V of equal weights differ when the config sees or turns them differently.
+TEST_F(ModelHostTest, AnotherWindowOrRopeIsAnotherSpace) {
+  const auto variant = [&](const std::string& name, const std::string& from,
+                           const std::string& to) {
+    std::filesystem::copy(dir_ / "a", dir_ / name);
+    std::string config = ReadFileOrEmpty((dir_ / name / "config.json").string());
+    config.replace(config.find(from), from.size(), to);
+    std::ofstream(dir_ / name / "config.json") << config;
+    Add(name, name);
+  };
+  Add("a", "a");
+  variant("yarn", R"("rope_scaling":null)",
+          R"("rope_scaling":{"type":"yarn","factor":2.0,"attention_factor":1.0})");
+  variant("louder", R"("rope_scaling":null)",
+          R"("rope_scaling":{"type":"yarn","factor":2.0,"attention_factor":1.5})");
+  variant("windowed", R"("model_type":"llama")", R"("sliding_window":16,"model_type":"mistral")");
+  // The architecture's name goes with the type.
+  std::string config = ReadFileOrEmpty((dir_ / "windowed" / "config.json").string());
+  config.replace(config.find("LlamaForCausalLM"), 16, "MistralForCausalLM");
+  std::ofstream(dir_ / "windowed" / "config.json") << config;
+  auto host = Load();
+  ASSERT_TRUE(host.ok()) << host.status();
+  std::set<std::string> spaces, weights;
+  for (const char* name : {"a", "yarn", "louder", "windowed"}) {
+    spaces.insert((*host)->Find(name)->native_space.Digest());
+    weights.insert((*host)->Find(name)->weights_digest);
+  }
+  EXPECT_EQ(spaces.size(), 4u);
+  EXPECT_EQ(weights.size(), 1u);
 }
 
 TEST_F(ModelHostTest, ErrorsNameEntryAndField) {
