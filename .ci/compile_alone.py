@@ -61,7 +61,7 @@ def main():
     parser.add_argument("--headers", action="store_true")
     parser.add_argument("--thread-safety", action="store_true")
     parser.add_argument("-j", type=int, default=os.cpu_count())
-    args = parser.parse_args()
+    args = parser.parse_intermixed_args()
     build = args.build.resolve()
     command = compiler(build)
     work = []
