@@ -135,7 +135,10 @@ class Engine::Impl {
     if (listener == nullptr) return absl::InvalidArgumentError("listener: is required");
     BATON_RETURN_IF_ERROR(Check(request));
     BATON_ASSIGN_OR_RETURN(StopMatcher matcher, StopMatcher::Create(request.stop.stop));
-    TextStream text(resources_.tokenizer.get(), std::move(matcher), request.stop.min_tokens);
+    const Tokenizer* tokenizer = resources_.tokenizer.get();
+    // After a special token a text begins, otherwise the prompt's goes on: a space is part of it.
+    const bool continues = tokenizer != nullptr && !tokenizer->IsSpecial(request.tokens.back());
+    TextStream text(tokenizer, std::move(matcher), request.stop.min_tokens, continues);
     {
       MutexLock lock(mu_);
       BATON_RETURN_IF_ERROR(CheckOpen());

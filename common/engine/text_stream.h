@@ -21,10 +21,12 @@ class TextStream {
   };
 
   // `tokenizer` may be null (no text) and must outlive this. The first `unwatched` tokens are not
-  // searched for stop strings.
-  TextStream(const Tokenizer* tokenizer, StopMatcher matcher, std::int64_t unwatched)
+  // searched for stop strings. `continues_text` as in DecodeOptions.
+  TextStream(const Tokenizer* tokenizer, StopMatcher matcher, std::int64_t unwatched,
+             bool continues_text = false)
       : matcher_(std::move(matcher)), unwatched_(unwatched) {
-    if (tokenizer != nullptr) detokenizer_.emplace(*tokenizer);
+    if (tokenizer != nullptr)
+      detokenizer_.emplace(*tokenizer, /*skip_special=*/true, continues_text);
   }
 
   Piece Push(std::int32_t token) {

@@ -94,5 +94,20 @@ TEST_F(TextStreamTest, BytesOfPartsOfACharacterAreTheTokensOwn) {
   EXPECT_EQ(tokenizer_->TokenBytes(228), "\x8a");
 }
 
+// A SentencePiece vocabulary marks the space in front of each word. At the start of a text it's no
+// part of it; in a completion it stands between the prompt and the reply.
+TEST(TextStreamSpaceTest, ASpaceBetweenPromptAndReplyStays) {
+  const auto tokenizer = Tokenizer::FromJson(R"({
+      "model": {"type": "BPE", "merges": [], "vocab": {"\u2581Paris": 0, "\u2581is": 1}},
+      "decoder": {"type": "Sequence", "decoders": [
+          {"type": "Replace", "pattern": {"String": "\u2581"}, "content": " "},
+          {"type": "Fuse"}, {"type": "Strip", "content": " ", "start": 1, "stop": 0}]}})");
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+  TextStream begins(tokenizer->get(), StopMatcher(), 0);
+  EXPECT_EQ(begins.Push(0).text + begins.Push(1).text, "Paris is");
+  TextStream goes_on(tokenizer->get(), StopMatcher(), 0, /*continues_text=*/true);
+  EXPECT_EQ(goes_on.Push(0).text + goes_on.Push(1).text, " Paris is");
+}
+
 }  // namespace
 }  // namespace baton
