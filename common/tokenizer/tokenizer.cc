@@ -146,6 +146,9 @@ absl::Status CheckId(const char* name, const std::optional<int32_t>& id, size_t 
 
 // Leaves out what decides nothing, so that equal tokenizers have equal specs.
 void Canonicalise(TokenizerSpec* spec) {
+  if (spec->unk_id && spec->tokens[static_cast<size_t>(*spec->unk_id)].empty()) {
+    spec->unk_id.reset();
+  }
   if (!spec->unk_id) spec->fuse_unk = false;
   const auto normalized = [](const AddedToken& token) { return token.normalized; };
   // Text that isn't changed is the same before and after.

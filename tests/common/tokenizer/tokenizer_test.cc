@@ -237,6 +237,26 @@ TEST(TokenizerTest, PrefixSpaceNfcAndBosTemplate) {
   EXPECT_THAT(*(*nfc)->Encode("e\u0301"), ElementsAre(2));
 }
 
+TEST(TokenizerTest, AddedTokensInPieces) {
+  Json json = TinyTokenizer();
+  json["normalizer"] = {{"type", "NFC"}};
+  json["added_tokens"].push_back(
+      {{"id", 6}, {"content", "<n>"}, {"special", true}, {"normalized", true}});
+  json["added_tokens"].push_back(
+      {{"id", 7}, {"content", "<r>"}, {"special", true}, {"rstrip", true}});
+  json["added_tokens"].push_back({{"id", 8}, {"content", "ba"}, {"single_word", true}});
+  const auto tokenizer = Tokenizer::FromJson(json.dump());
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+  // A special token that is looked for after normalising: still in template pieces only.
+  EXPECT_THAT(*(*tokenizer)->EncodePieces({{"<n>a", true}, {"<n>b<s>", false}}),
+              ElementsAre(6, 0, 1));
+  EXPECT_THAT(*(*tokenizer)->Encode("<n>a<n>b", {.parse_special = true}), ElementsAre(6, 0, 6, 1));
+  // What stands in the next piece counts as if the text were one.
+  EXPECT_THAT(*(*tokenizer)->EncodePieces({{"<r>", true}, {"  a", false}}), ElementsAre(7, 0));
+  EXPECT_THAT(*(*tokenizer)->EncodePieces({{"ba"}, {" b"}}), ElementsAre(8, 3, 1));
+  EXPECT_THAT(*(*tokenizer)->EncodePieces({{"ba"}, {"b"}}), ElementsAre(1, 2));
+}
+
 TEST(TokenizerTest, TokenizerConfigGivesBosAndEos) {
   const auto tokenizer = Tokenizer::FromJson(
       TinyTokenizer().dump(),
