@@ -2,11 +2,13 @@
 
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <string_view>
 #include <utility>
 
 #include "absl/strings/numbers.h"
 #include "common/base/strings.h"
 #include "router/gateway/json.h"
+#include "router/gateway/openai_messages.h"
 
 namespace baton {
 namespace {
@@ -86,89 +88,6 @@ void ReadStop(JsonReader& in, OpenAiKind kind, v1::StopConditions* out) {
   }
 }
 
-// Text of a message: a string, or text parts joined with nothing between them.
-std::optional<std::string> ReadContent(JsonReader& in, const std::string& where,
-                                       const json& content) {
-  if (content.is_string()) return content.get<std::string>();
-  if (!content.is_array()) {
-    in.Fail(where,
-            Cat(where, " must be a string or an array of text parts, got ", JsonTypeName(content)));
-    return std::nullopt;
-  }
-  std::string text;
-  size_t index = 0;
-  for (const json& part : content) {
-    const std::string at = Cat(where, "[", index++, "]");
-    if (!part.is_object()) {
-      in.Fail(at, Cat(at, " must be an object, got ", JsonTypeName(part)));
-      return std::nullopt;
-    }
-    const auto type = part.find("type");
-    if (type == part.end() || !type->is_string()) {
-      in.Fail(at + ".type", Cat(at, ".type must be a string"));
-      return std::nullopt;
-    }
-    if (*type != "text") {
-      in.Fail(at + ".type", Cat(at, ".type: '", type->get<std::string>().substr(0, 40),
-                                "' is not supported; only 'text' is"));
-      return std::nullopt;
-    }
-    const auto value = part.find("text");
-    if (value == part.end() || !value->is_string()) {
-      in.Fail(at + ".text", Cat(at, ".text must be a string"));
-      return std::nullopt;
-    }
-    text += value->get<std::string>();
-  }
-  return text;
-}
-
-void ReadMessage(JsonReader& in, const std::string& at, const json& message,
-                 v1::GenerateRequest::Chat* chat) {
-  if (!message.is_object()) {
-    return in.Fail(at, Cat(at, " must be an object, got ", JsonTypeName(message)));
-  }
-  const auto role = message.find("role");
-  if (role == message.end() || !role->is_string()) {
-    return in.Fail(at + ".role", Cat(at, ".role must be a string"));
-  }
-  std::string name = role->get<std::string>();
-  if (name == "developer") name = "system";  // OpenAI's newer word for it
-  if (name != "system" && name != "user" && name != "assistant") {
-    return in.Fail(at + ".role",
-                   Cat(at, ".role: '", name.substr(0, 40),
-                       "' is not supported; allowed: system, developer, user, assistant"));
-  }
-  for (const char* key : {"tool_calls", "function_call"}) {
-    const auto it = message.find(key);
-    if (it != message.end() && !it->is_null() && !(it->is_array() && it->empty())) {
-      return in.Fail(Cat(at, ".", key), Cat(at, ".", key, " is not supported yet"));
-    }
-  }
-  const auto content = message.find("content");
-  if (content == message.end()) {
-    return in.Fail(at + ".content", Cat(at, ".content is missing"));
-  }
-  const auto text = ReadContent(in, at + ".content", *content);
-  if (!text) return;
-  v1::ChatMessage* out = chat->add_messages();
-  out->set_role(name);
-  out->set_content(*text);
-}
-
-void ReadMessages(JsonReader& in, v1::GenerateRequest* out) {
-  const json* messages = in.Get("messages");
-  if (messages == nullptr) return in.Fail("messages", "'messages' is missing");
-  if (!messages->is_array()) {
-    return in.Fail("messages", Cat("'messages' must be an array, got ", JsonTypeName(*messages)));
-  }
-  if (messages->empty()) return in.Fail("messages", "'messages' must not be empty");
-  size_t index = 0;
-  for (const json& message : *messages) {
-    ReadMessage(in, Cat("messages[", index++, "]"), message, out->mutable_chat());
-  }
-}
-
 bool ReadTokens(JsonReader& in, const std::string& at, const json& ids,
                 v1::GenerateRequest::Tokens* out) {
   for (const json& id : ids) {
@@ -245,6 +164,39 @@ void ReadLogprobs(JsonReader& in, OpenAiRequest* request, v1::SamplingParams* ou
   }
 }
 
+// OpenAI's older fields for functions, and tools without a chat.
+void RefuseUnsupportedTools(JsonReader& in, OpenAiKind kind) {
+  for (const char* key : {"functions", "tools"}) {
+    const json* tools = in.Get(key);
+    if (tools == nullptr || (tools->is_array() && tools->empty())) continue;
+    if (kind == OpenAiKind::kChat && std::string_view(key) == "tools") continue;
+    return in.Fail(key, Cat("'", key, "' is not supported; use 'tools' of a chat completion"));
+  }
+  const json* call = in.Get("function_call");
+  if (call != nullptr && *call != "none" && *call != "auto") {
+    in.Fail("function_call", "'function_call' is not supported; use 'tool_choice'");
+  }
+}
+
+// Fields of other servers that change how a template is applied.
+void RefuseUnsupportedTemplating(JsonReader& in, OpenAiKind kind) {
+  for (const char* key : {"chat_template", "documents"}) {
+    if (in.Get(key) != nullptr) return in.Fail(key, Cat("'", key, "' is not supported"));
+  }
+  if (in.Bool("continue_final_message").value_or(false)) {
+    return in.Fail("continue_final_message", "'continue_final_message' is not supported");
+  }
+  for (const char* key : {"add_generation_prompt", "add_special_tokens"}) {
+    const bool usual = kind == OpenAiKind::kCompletion || std::string_view(key)[4] == 'g';
+    if (in.Bool(key).value_or(usual) != usual) {
+      return in.Fail(key, Cat(key, ": only ", usual ? "true" : "false", " is supported"));
+    }
+  }
+  if (kind == OpenAiKind::kChat && in.Get("parse_special") != nullptr) {
+    in.Fail("parse_special", "parse_special: text of a message is never parsed for special tokens");
+  }
+}
+
 // Fields that would change the reply and that Baton does not honour are refused by name.
 void RefuseUnsupported(JsonReader& in, OpenAiKind kind) {
   if (const json* format = in.Get("response_format")) {
@@ -257,18 +209,8 @@ void RefuseUnsupported(JsonReader& in, OpenAiKind kind) {
                                             "' is not supported yet; only 'text' is"));
     }
   }
-  for (const char* key : {"tools", "functions"}) {
-    const json* tools = in.Get(key);
-    if (tools != nullptr && !(tools->is_array() && tools->empty())) {
-      return in.Fail(key, Cat("'", key, "' is not supported yet"));
-    }
-  }
-  for (const char* key : {"tool_choice", "function_call"}) {
-    const json* choice = in.Get(key);
-    if (choice != nullptr && *choice != "none" && *choice != "auto") {
-      return in.Fail(key, Cat("'", key, "' is not supported yet"));
-    }
-  }
+  RefuseUnsupportedTools(in, kind);
+  RefuseUnsupportedTemplating(in, kind);
   for (const char* key : {"audio", "prediction", "web_search_options", "suffix", "prompt_logprobs",
                           "guided_json", "guided_regex", "use_beam_search"}) {
     const json* value = in.Get(key);
@@ -357,9 +299,10 @@ std::variant<OpenAiRequest, ApiError> ParseOpenAiRequest(OpenAiKind kind, std::s
   common.set_want_timing(out.include_timing);
 
   if (kind == OpenAiKind::kChat) {
-    ReadMessages(in, &out.prompts.emplace_back());
+    ReadChat(in, body, out.prompts.emplace_back().mutable_chat());
   } else {
     ReadPrompts(in, &out);
+    if (const auto parse = in.Bool("parse_special")) common.set_parse_special(*parse);
     ReadEcho(in, &out);
   }
   if (in.error()) return *in.error();

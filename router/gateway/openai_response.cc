@@ -15,7 +15,23 @@ using nlohmann::json;
 
 std::string Event(const json& data) { return Cat("data: ", DumpJson(data), "\n\n"); }
 
-const char* FinishName(v1::FinishReason reason) { return reason == v1::LENGTH ? "length" : "stop"; }
+const char* FinishName(const v1::GenerateEvent::Finished& finished) {
+  if (finished.tool_calls_size() > 0) return "tool_calls";
+  return finished.reason() == v1::LENGTH ? "length" : "stop";
+}
+
+// `indexed`: as in a chunk, where pieces of several calls could mix.
+json ToolCalls(const v1::GenerateEvent::Finished& finished, bool indexed) {
+  json calls = json::array();
+  for (const v1::ToolCall& call : finished.tool_calls()) {
+    json entry = {{"id", call.id()},
+                  {"type", "function"},
+                  {"function", {{"name", call.name()}, {"arguments", call.arguments()}}}};
+    if (indexed) entry["index"] = calls.size();
+    calls.push_back(std::move(entry));
+  }
+  return calls;
+}
 
 std::string Repaired(std::string_view bytes) {
   std::string out;
@@ -174,15 +190,21 @@ std::string DeltaChunk(const ReplyHead& head, int index, const v1::GenerateEvent
 
 std::string FinishChunk(const ReplyHead& head, int index,
                         const v1::GenerateEvent::Finished& finished) {
-  json choice = {
-      {"index", index}, {"logprobs", nullptr}, {"finish_reason", FinishName(finished.reason())}};
+  std::string calls;
+  if (finished.tool_calls_size() > 0) {
+    calls = Chunk(head, {{"index", index},
+                         {"delta", {{"tool_calls", ToolCalls(finished, true)}}},
+                         {"logprobs", nullptr},
+                         {"finish_reason", nullptr}});
+  }
+  json choice = {{"index", index}, {"logprobs", nullptr}, {"finish_reason", FinishName(finished)}};
   if (head.kind == OpenAiKind::kChat) {
     choice["delta"] = json::object();
   } else {
     choice["text"] = "";
   }
   if (head.include_timing) choice["timing"] = TimingJson(finished.timing());
-  return Chunk(head, std::move(choice));
+  return calls + Chunk(head, std::move(choice));
 }
 
 std::string UsageChunk(const ReplyHead& head, const v1::Usage& usage) {
@@ -202,9 +224,13 @@ std::string WholeReply(const ReplyHead& head, const std::vector<ChoiceText>& cho
     const ChoiceText& choice = choices[i];
     json entry = {{"index", i},
                   {"logprobs", Logprobs(head, choice.logprobs, 0)},
-                  {"finish_reason", FinishName(choice.finished.reason())}};
+                  {"finish_reason", FinishName(choice.finished)}};
     if (head.kind == OpenAiKind::kChat) {
       entry["message"] = {{"role", "assistant"}, {"content", choice.text}, {"refusal", nullptr}};
+      if (choice.finished.tool_calls_size() > 0) {
+        entry["message"]["tool_calls"] = ToolCalls(choice.finished, false);
+        if (choice.text.empty()) entry["message"]["content"] = nullptr;
+      }
     } else {
       entry["text"] = choice.text;
     }

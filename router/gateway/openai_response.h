@@ -32,6 +32,7 @@ struct ChoiceText {
 std::string RoleChunk(const ReplyHead& head, int index);  // chat only: the first chunk of a choice
 std::string DeltaChunk(const ReplyHead& head, int index, const v1::GenerateEvent::Delta& delta,
                        int64_t text_offset);
+// Two chunks when the reply made tool calls: those, whole, and the end.
 std::string FinishChunk(const ReplyHead& head, int index,
                         const v1::GenerateEvent::Finished& finished);
 std::string UsageChunk(const ReplyHead& head, const v1::Usage& usage);

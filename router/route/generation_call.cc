@@ -93,6 +93,10 @@ void GenerationCall::Tokenise(const ChatTemplate* chat) {
       MakeDecodeRequest(request_, route_.model, *tokenizer_, *tokens, info_.request_id, options);
   if (!decode.ok()) return Finish(decode.status());
   decode_request_ = *std::move(decode);
+  if (chat != nullptr && request_.chat().tools_size() > 0) {
+    const auto& tools = request_.chat().tools();
+    tool_calls_.emplace(*chat, std::vector<std::string>(tools.begin(), tools.end()));
+  }
   core_.metrics.overhead.With({"tokenize"}).Observe(Seconds(core_.clock.Now() - prepare_started_));
   core_.retry.OnRequest();
   NextAttempt();
@@ -196,6 +200,7 @@ void GenerationCall::OnDelta(v1::DecodeEvent::Delta& delta) {
   }
   v1::GenerateEvent event;
   MoveDelta(delta, event.mutable_delta());
+  if (tool_calls_) event.mutable_delta()->set_text(tool_calls_->Push(event.delta().text()));
   if (!sink_->OnEvent(std::move(event))) {
     Abort(absl::ResourceExhaustedError("the client reads too slowly"));
   }
@@ -221,6 +226,7 @@ void GenerationCall::OnFinished(v1::DecodeEvent::Finished& finished) {
   finished_ = true;
   v1::GenerateEvent event;
   v1::GenerateEvent::Finished* out = event.mutable_finished();
+  if (tool_calls_) SendToolCalls(out);
   out->set_reason(finished.reason());
   out->set_stop_text(finished.stop_text());
   *out->mutable_usage() = finished.usage();
@@ -234,6 +240,21 @@ void GenerationCall::OnFinished(v1::DecodeEvent::Finished& finished) {
     out->mutable_timing()->set_router_s(router_s_);
   }
   sink_->OnEvent(std::move(event));
+}
+
+void GenerationCall::SendToolCalls(v1::GenerateEvent::Finished* out) {
+  const ToolCallReader::Reply reply = tool_calls_->Finish();
+  if (!reply.text.empty()) {
+    v1::GenerateEvent event;
+    event.mutable_delta()->set_text(reply.text);
+    sink_->OnEvent(std::move(event));
+  }
+  for (const ChatToolCall& call : reply.calls) {
+    v1::ToolCall* to = out->add_tool_calls();
+    to->set_id(call.id);
+    to->set_name(call.name);
+    to->set_arguments(call.arguments);
+  }
 }
 
 bool GenerationCall::FinishFromDelivered() {

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -11,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "common/base/mutex.h"
 #include "common/rpc/client_stream.h"
+#include "common/tokenizer/tool_calls.h"
 #include "proto/decode.pb.h"
 #include "proto/router.pb.h"
 #include "router/gateway/backend.h"
@@ -55,6 +57,8 @@ class GenerationCall final : public Generation,
   // The first event fixes on which weights the stream goes on.
   void FixSpace();
   void OnFinished(v1::DecodeEvent::Finished& finished);
+  // Sends the text held back, if it is no call, and adds the calls to `out`.
+  void SendToolCalls(v1::GenerateEvent::Finished* out);
   void OnAttemptDone(absl::Status status);
   void AfterFailure(absl::Status status);
   void WaitThen(std::chrono::nanoseconds delay, void (GenerationCall::*next)());
@@ -75,6 +79,7 @@ class GenerationCall final : public Generation,
   ModelRoute route_;
   std::shared_ptr<const Tokenizer> tokenizer_;
   v1::DecodeRequest decode_request_;
+  std::optional<ToolCallReader> tool_calls_;  // of a chat with tools
   std::vector<std::shared_ptr<Node>> tried_;
   std::shared_ptr<Node> node_;  // of the running attempt
   NodeLease lease_;

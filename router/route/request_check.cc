@@ -80,16 +80,35 @@ absl::Status CheckPrompt(const v1::GenerateRequest& request) {
       if (request.tokens().ids().empty()) return Bad("prompt", "tokens is empty");
       return absl::OkStatus();
     case v1::GenerateRequest::kChat:
-      if (request.chat().messages().empty()) return Bad("messages", "the chat has no messages");
-      for (int i = 0; i < request.chat().messages_size(); ++i) {
-        BATON_RETURN_IF_ERROR(
-            CheckUtf8(Cat("messages[", i, "].content"), request.chat().messages(i).content()));
-      }
-      return absl::OkStatus();
+      if (request.chat().messages().empty()) return Bad("messages", "must not be empty");
+      return absl::OkStatus();  // the rest is checked by the model's template
     case v1::GenerateRequest::PROMPT_NOT_SET:
       break;
   }
   return Bad("prompt", "missing; set exactly one of text, chat, tokens");
+}
+
+ChatMessage ToChatMessage(const v1::ChatMessage& in) {
+  ChatMessage out{in.role(), in.content()};
+  for (const v1::ToolCall& call : in.tool_calls()) {
+    out.tool_calls.push_back({call.id(), call.name(), call.arguments()});
+  }
+  out.tool_call_id = in.tool_call_id();
+  if (in.has_reasoning_content()) out.reasoning = in.reasoning_content();
+  return out;
+}
+
+absl::StatusOr<std::vector<int32_t>> TokenizeChat(const v1::GenerateRequest::Chat& in,
+                                                  const Tokenizer& tokenizer,
+                                                  const ChatTemplate& chat) {
+  std::vector<ChatMessage> messages;
+  messages.reserve(static_cast<size_t>(in.messages_size()));
+  for (const v1::ChatMessage& message : in.messages()) messages.push_back(ToChatMessage(message));
+  RenderOptions options;
+  options.date = in.date_string();
+  options.tools.assign(in.tools().begin(), in.tools().end());
+  if (in.has_enable_thinking()) options.enable_thinking = in.enable_thinking();
+  return EncodeChat(tokenizer, chat, messages, options);
 }
 
 }  // namespace
@@ -130,15 +149,12 @@ absl::StatusOr<std::vector<int32_t>> TokenizePrompt(const v1::GenerateRequest& r
                                  "' has no chat template; use a text prompt, or set chat_template "
                                  "in the decode node's configuration"));
     }
-    std::vector<ChatMessage> messages;
-    for (const v1::ChatMessage& m : request.chat().messages()) {
-      messages.push_back({m.role(), m.content()});
-    }
-    BATON_ASSIGN_OR_RETURN(tokens, EncodeChat(tokenizer, *chat, messages));
+    BATON_ASSIGN_OR_RETURN(tokens, TokenizeChat(request.chat(), tokenizer, *chat));
   } else {
+    const bool parse =
+        request.has_parse_special() ? request.parse_special() : options.parse_special;
     BATON_ASSIGN_OR_RETURN(
-        tokens, tokenizer.Encode(request.text(),
-                                 {.parse_special = options.parse_special, .add_bos = true}));
+        tokens, tokenizer.Encode(request.text(), {.parse_special = parse, .add_bos = true}));
   }
   if (tokens.empty()) return Bad("prompt", "has no tokens");
   return tokens;

@@ -19,7 +19,7 @@ namespace baton {
 absl::Status CheckGenerateRequest(const v1::GenerateRequest& request);
 
 struct PromptOptions {
-  bool parse_special = true;  // text prompts
+  bool parse_special = true;  // text prompts whose request does not say
   std::string scope;          // cache scope
 };
 

@@ -39,6 +39,7 @@ class FakeGeneration : public Generation {
     }
     return sink_->OnEvent(std::move(event));
   }
+  bool Event(v1::GenerateEvent event) { return sink_->OnEvent(std::move(event)); }
   void Finished(v1::FinishReason reason, int64_t prompt, int64_t completion, int64_t cached = 0) {
     v1::GenerateEvent event;
     event.mutable_finished()->set_reason(reason);

@@ -123,6 +123,52 @@ TEST_F(GatewayTest, StreamedChat) {
   EXPECT_EQ(text, "Hello");
 }
 
+v1::GenerateEvent TwoCalls() {
+  v1::GenerateEvent event;
+  for (const char* name : {"f", "g"}) {
+    v1::ToolCall* call = event.mutable_finished()->add_tool_calls();
+    call->set_id(std::string(9, *name));
+    call->set_name(name);
+    call->set_arguments("{}");
+  }
+  event.mutable_finished()->set_reason(v1::STOP);
+  return event;
+}
+
+TEST_F(GatewayTest, ToolCallsOfAWholeReply) {
+  std::string text;
+  backend_.script = [&](const std::shared_ptr<FakeGeneration>& g) {
+    g->Delta(text);
+    g->Event(TwoCalls());
+    g->End(absl::OkStatus());
+  };
+  for (const char* said : {"", "Let me see."}) {
+    text = said;
+    const json body = json::parse(client_->Post(kChat, Chat()).body);
+    const json& choice = body["choices"][0];
+    EXPECT_EQ(choice["finish_reason"], "tool_calls");
+    EXPECT_EQ(choice["message"]["content"], text.empty() ? json() : json(text));
+    EXPECT_EQ(choice["message"]["tool_calls"], json::parse(R"([
+        {"id":"fffffffff","type":"function","function":{"name":"f","arguments":"{}"}},
+        {"id":"ggggggggg","type":"function","function":{"name":"g","arguments":"{}"}}])"));
+  }
+}
+
+TEST_F(GatewayTest, ToolCallsOfAStream) {
+  backend_.script = [](const std::shared_ptr<FakeGeneration>& g) {
+    g->Event(TwoCalls());
+    g->End(absl::OkStatus());
+  };
+  const auto events = Events(client_->Post(kChat, Chat(R"(,"stream":true)")).body);
+  ASSERT_EQ(events.size(), 4u);  // role, calls, finish, [DONE]
+  const json calls = json::parse(events[1])["choices"][0];
+  EXPECT_EQ(calls["finish_reason"], nullptr);
+  ASSERT_EQ(calls["delta"]["tool_calls"].size(), 2u);
+  EXPECT_EQ(calls["delta"]["tool_calls"][1]["index"], 1);
+  EXPECT_EQ(calls["delta"]["tool_calls"][1]["function"]["name"], "g");
+  EXPECT_EQ(json::parse(events[2])["choices"][0]["finish_reason"], "tool_calls");
+}
+
 TEST_F(GatewayTest, UsageChunkOnlyWhenAskedFor) {
   backend_.script = SayHello;
   for (const char* options :

@@ -113,6 +113,115 @@ TEST(OpenAiRequestTest, TextPartsAreJoinedWithNothingBetween) {
   }
 }
 
+// Case tpl-01: every text part counts, in order.
+TEST(OpenAiRequestTest, AnEmptyListOfPartsIsAnEmptyText) {
+  const OpenAiRequest r =
+      Parsed(OpenAiKind::kChat,
+             R"({"messages":[{"role":"user","content":[]},{"role":"assistant","content":[
+          {"type":"text","text":"a"},{"type":"text","text":""},{"type":"text","text":"b"}]}]})");
+  EXPECT_EQ(r.prompts[0].chat().messages(0).content(), "");
+  EXPECT_EQ(r.prompts[0].chat().messages(1).content(), "ab");
+}
+
+// A conversation as the openai package sends it back, nulls included.
+TEST(OpenAiRequestTest, ToolTraffic) {
+  const OpenAiRequest r = Parsed(OpenAiKind::kChat, R"({"messages":[
+      {"role":"user","content":"w?"},
+      {"role":"assistant","content":null,"refusal":null,"audio":null,"function_call":null,
+       "reasoning_content":"hm","tool_calls":[{"id":"abcdefghi","type":"function",
+         "function":{"arguments":"{\"a\": 1}","name":"f"}}]},
+      {"role":"tool","tool_call_id":"abcdefghi","content":[{"type":"text","text":"42"}]},
+      {"role":"assistant","content":"so","tool_calls":null},
+      {"role":"assistant","content":"on","tool_calls":[]}],
+    "tool_choice":"auto","parallel_tool_calls":true,
+    "chat_template_kwargs":{"enable_thinking":false,"date_string":"1 Jan 2026"},
+    "tools":[{"type":"function","function":{"name":"f","b":1.0,"a":[1e5,12345678901234567890123]}}]})");
+  const auto& chat = r.prompts[0].chat();
+  ASSERT_EQ(chat.messages_size(), 5);
+  EXPECT_EQ(chat.messages(1).content(), "");
+  EXPECT_EQ(chat.messages(1).reasoning_content(), "hm");
+  ASSERT_EQ(chat.messages(1).tool_calls_size(), 1);
+  EXPECT_EQ(chat.messages(1).tool_calls(0).id(), "abcdefghi");
+  EXPECT_EQ(chat.messages(1).tool_calls(0).name(), "f");
+  EXPECT_EQ(chat.messages(1).tool_calls(0).arguments(), "{\"a\": 1}");
+  EXPECT_EQ(chat.messages(2).role(), "tool");
+  EXPECT_EQ(chat.messages(2).tool_call_id(), "abcdefghi");
+  EXPECT_EQ(chat.messages(2).content(), "42");
+  EXPECT_FALSE(chat.messages(3).has_reasoning_content());
+  EXPECT_TRUE(chat.has_enable_thinking());
+  EXPECT_FALSE(chat.enable_thinking());
+  EXPECT_EQ(chat.date_string(), "1 Jan 2026");
+  // Order and numbers as json.dumps(json.loads(...)) gives them.
+  EXPECT_THAT(chat.tools(),
+              testing::ElementsAre(R"({"type": "function", "function": {"name": "f", "b": 1.0, )"
+                                   R"("a": [100000.0, 12345678901234567890123]}})"));
+}
+
+TEST(OpenAiRequestTest, ToolChoiceNoneOffersNoTools) {
+  const OpenAiRequest r =
+      Parsed(OpenAiKind::kChat, Chat(R"("tools":[{"type":"function"}],"tool_choice":"none")"));
+  EXPECT_EQ(r.prompts[0].chat().tools_size(), 0);
+}
+
+// Case tpl-04 and kind message-shape: what has the wrong shape is named.
+TEST(OpenAiRequestTest, BadMessagesAreNamed) {
+  const auto call = [](const std::string& function) {
+    return R"({"role":"assistant","content":null,"tool_calls":[{"id":"i","function":)" + function +
+           "}]}";
+  };
+  const std::pair<const char*, std::string> cases[] = {
+      {"messages[0]", "5"},
+      {"messages[0].role", R"({"content":"x"})"},
+      {"messages[0].role", R"({"role":"function","content":"x"})"},
+      {"messages[0].content", R"({"role":"user"})"},
+      {"messages[0].content", R"({"role":"user","content":null})"},
+      {"messages[0].content", R"({"role":"assistant","content":null})"},
+      {"messages[0].content", R"({"role":"assistant","content":null,"tool_calls":[]})"},
+      {"messages[0].content", R"({"role":"tool","tool_call_id":"i","content":null})"},
+      {"messages[0].tool_call_id", R"({"role":"tool","content":"x"})"},
+      {"messages[0].tool_calls", R"({"role":"assistant","tool_calls":{}})"},
+      {"messages[0].tool_calls[0]", R"({"role":"assistant","tool_calls":[1]})"},
+      {"messages[0].tool_calls[0].id", R"({"role":"assistant","tool_calls":[{}]})"},
+      {"messages[0].tool_calls[0].type",
+       R"({"role":"assistant","tool_calls":[{"id":"i","type":"x"}]})"},
+      {"messages[0].tool_calls[0].function", R"({"role":"assistant","tool_calls":[{"id":"i"}]})"},
+      {"messages[0].tool_calls[0].function.name", call(R"({"arguments":"{}"})")},
+      {"messages[0].tool_calls[0].function.arguments", call(R"({"name":"f","arguments":null})")},
+      {"messages[0].tool_calls[0].function.arguments", call(R"({"name":"f","arguments":{}})")},
+      {"messages[0].tool_calls[0].function.arguments", call(R"({"name":"f"})")},
+      {"messages[0].tool_calls",
+       R"({"role":"user","content":"x","tool_calls":[{"id":"i","function":{"name":"f","arguments":""}}]})"},
+      {"messages[0].function_call",
+       R"({"role":"assistant","content":"x","function_call":{"name":"f"}})"},
+      {"messages[0].reasoning_content",
+       R"({"role":"assistant","content":"x","reasoning_content":5})"},
+  };
+  for (const auto& [param, message] : cases) {
+    const ApiError e = Refused(OpenAiKind::kChat, "{\"messages\":[" + message + "]}");
+    EXPECT_EQ(e.param, param) << message;
+    EXPECT_THAT(e.message, HasSubstr(param)) << message;
+  }
+  std::string many = "{\"messages\":[";
+  for (int i = 0; i <= 16384; ++i) many += R"({"role":"user","content":""},)";
+  many.back() = ']';
+  EXPECT_THAT(Refused(OpenAiKind::kChat, many + "}").message, HasSubstr("limit of 16384"));
+}
+
+// Case tpl-07: the switch of the plain route.
+TEST(OpenAiRequestTest, ParseSpecialOfACompletion) {
+  const auto parsed = [](const char* more) {
+    return Parsed(OpenAiKind::kCompletion, Completion(std::string(R"("prompt":"x")") + more))
+        .prompts[0];
+  };
+  EXPECT_FALSE(parsed("").has_parse_special());
+  EXPECT_FALSE(parsed(R"(,"parse_special":false)").parse_special());
+  EXPECT_TRUE(parsed(R"(,"parse_special":true)").parse_special());
+  EXPECT_EQ(Refused(OpenAiKind::kCompletion, Completion(R"("prompt":"x","parse_special":1)")).param,
+            "parse_special");
+  EXPECT_EQ(Refused(OpenAiKind::kCompletion, Completion(R"("prompt":"x","tools":[{}])")).param,
+            "tools");
+}
+
 TEST(OpenAiRequestTest, PromptForms) {
   EXPECT_EQ(Parsed(OpenAiKind::kCompletion, Completion(R"("prompt":"x")")).prompts[0].text(), "x");
   EXPECT_EQ(Parsed(OpenAiKind::kCompletion, Completion(R"("prompt":["x","y"])")).prompts.size(),
@@ -158,8 +267,24 @@ TEST(OpenAiRequestTest, WrongTypesAndUnsupportedFieldsAreNamed) {
       {"stream_options", R"("stream_options":{"include_usage":true})"},
       {"stream_options.include_usage", R"("stream":true,"stream_options":{"include_usage":1})"},
       {"response_format", R"("response_format":{"type":"json_object"})"},
-      {"tools", R"("tools":[{"type":"function"}])"},
+      {"tools", R"("tools":{})"},
+      {"tools[0]", R"("tools":["f"])"},
+      {"tools[1].type", R"("tools":[{"type":"function"},{}])"},
+      {"tools[0].type", R"("tools":[{"type":"web_search"}])"},
+      {"functions", R"("functions":[{"name":"f"}])"},
+      {"function_call", R"("function_call":{"name":"f"})"},
       {"tool_choice", R"("tool_choice":"required")"},
+      {"tool_choice", R"("tool_choice":{"type":"function","function":{"name":"f"}})"},
+      {"parallel_tool_calls", R"("tools":[{"type":"function"}],"parallel_tool_calls":false)"},
+      {"chat_template", R"("chat_template":"{{ x }}")"},
+      {"chat_template_kwargs", R"("chat_template_kwargs":[])"},
+      {"chat_template_kwargs.builtin_tools", R"("chat_template_kwargs":{"builtin_tools":[]})"},
+      {"chat_template_kwargs.enable_thinking",
+       R"("chat_template_kwargs":{"enable_thinking":"no"})"},
+      {"continue_final_message", R"("continue_final_message":true)"},
+      {"add_generation_prompt", R"("add_generation_prompt":false)"},
+      {"add_special_tokens", R"("add_special_tokens":true)"},
+      {"parse_special", R"("parse_special":true)"},
       {"best_of", R"("best_of":2)"},
       {"echo", R"("echo":true)"},
   };
