@@ -221,28 +221,55 @@ void MultiplyMany(const Product& m, const RowTiles& tiles, Executor& executor) {
 
 }  // namespace
 
+static_assert(PackedMatrixBuilder::kPanelRows == kPanelCols);
+
+PackedMatrixBuilder::PackedMatrixBuilder(std::int64_t rows, std::int64_t cols, DType dtype) {
+  matrix_.rows_ = rows;
+  matrix_.cols_ = cols;
+  matrix_.dtype_ = dtype;
+  matrix_.bytes_ = static_cast<std::size_t>(PanelCount(rows)) * PanelBytes(cols, dtype);
+  if (matrix_.bytes_ == 0) return;
+  // A panel is a whole number of cache lines.
+  auto* data = static_cast<std::byte*>(std::aligned_alloc(64, matrix_.bytes_));
+  if (data == nullptr) throw std::bad_alloc();
+  matrix_.panels_ = std::shared_ptr<std::byte[]>(data, [](std::byte* p) { std::free(p); });
+}
+
+void PackedMatrixBuilder::Pack(std::int64_t begin, std::int64_t end, const RowReader& rows) {
+  const std::int64_t cols = matrix_.cols_;
+  const std::size_t panel_bytes = PanelBytes(cols, matrix_.dtype_);
+  if (panel_bytes == 0) return;
+  float* src = ThreadScratch(ScratchSlot::kPackedRows, static_cast<std::size_t>(kPanelRows * cols));
+  for (std::int64_t p = begin; p < end; ++p) {
+    std::byte* panel = matrix_.panels_.get() + static_cast<std::size_t>(p) * panel_bytes;
+    const std::int64_t count = std::min(kPanelRows, matrix_.rows_ - p * kPanelRows);
+    if (count < kPanelRows) std::memset(panel, 0, panel_bytes);
+    rows(p * kPanelRows, count, src);
+    PackPanel(src, count, cols, matrix_.dtype_, panel);
+  }
+}
+
 PackedMatrix PackedMatrix::Pack(const float* w, std::int64_t rows, std::int64_t cols, DType dtype,
                                 Executor& executor) {
-  PackedMatrix m;
-  m.rows_ = rows;
-  m.cols_ = cols;
-  m.dtype_ = dtype;
-  const std::size_t panel_bytes = PanelBytes(cols, dtype);
-  m.bytes_ = static_cast<std::size_t>(PanelCount(rows)) * panel_bytes;
-  if (m.bytes_ == 0) return m;
-  // A panel is a whole number of cache lines.
-  auto* data = static_cast<std::byte*>(std::aligned_alloc(64, m.bytes_));
-  if (data == nullptr) throw std::bad_alloc();
-  m.panels_ = std::shared_ptr<std::byte[]>(data, [](std::byte* p) { std::free(p); });
-  executor.ParallelFor(PanelCount(rows), 1, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t p = begin; p < end; ++p) {
-      std::byte* panel = data + static_cast<std::size_t>(p) * panel_bytes;
-      const std::int64_t left = rows - p * kPanelCols;
-      if (left < kPanelCols) std::memset(panel, 0, panel_bytes);
-      PackPanel(w + p * kPanelCols * cols, left, cols, dtype, panel);
-    }
+  PackedMatrixBuilder builder(rows, cols, dtype);
+  executor.ParallelFor(builder.panels(), 1, [&](std::int64_t begin, std::int64_t end) {
+    builder.Pack(begin, end, [&](std::int64_t row, std::int64_t count, float* dst) {
+      std::memcpy(dst, w + row * cols, sizeof(float) * static_cast<std::size_t>(count * cols));
+    });
   });
-  return m;
+  return std::move(builder).Finish();
+}
+
+WeakPackedMatrix::WeakPackedMatrix(const PackedMatrix& matrix)
+    : shape_(matrix), panels_(matrix.panels_) {
+  shape_.panels_.reset();
+}
+
+std::optional<PackedMatrix> WeakPackedMatrix::Lock() const {
+  PackedMatrix matrix = shape_;
+  matrix.panels_ = panels_.lock();
+  if (matrix.panels_ == nullptr) return std::nullopt;
+  return matrix;
 }
 
 void PackedMatrix::UnpackRow(std::int64_t row, float* dst) const {

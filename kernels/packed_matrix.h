@@ -8,7 +8,10 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <optional>
+#include <utility>
 
 #include "kernels/dtype.h"
 #include "kernels/executor.h"
@@ -36,11 +39,47 @@ class PackedMatrix {
                 bool accumulate, Executor& executor) const;
 
  private:
+  friend class PackedMatrixBuilder;
+  friend class WeakPackedMatrix;
+
   std::int64_t rows_ = 0;
   std::int64_t cols_ = 0;
   DType dtype_ = DType::kF32;
   std::size_t bytes_ = 0;
   std::shared_ptr<std::byte[]> panels_;  // shared: copies are cheap, weights are immutable
+};
+
+// Packs a matrix in pieces, on any threads, from rows that are made on demand: the whole never
+// exists in fp32.
+class PackedMatrixBuilder {
+ public:
+  static constexpr std::int64_t kPanelRows = 32;
+  // Writes rows [begin, begin + count) of the matrix to dst [count, cols] as fp32. `count` is at
+  // most kPanelRows.
+  using RowReader = std::function<void(std::int64_t begin, std::int64_t count, float* dst)>;
+
+  PackedMatrixBuilder(std::int64_t rows, std::int64_t cols, DType dtype);
+  std::int64_t panels() const { return (matrix_.rows_ + kPanelRows - 1) / kPanelRows; }
+  // Panels [begin, end); each panel once. Any thread.
+  void Pack(std::int64_t begin, std::int64_t end, const RowReader& rows);
+  // When every panel is packed.
+  PackedMatrix Finish() && { return std::move(matrix_); }
+
+ private:
+  PackedMatrix matrix_;
+};
+
+// A packed matrix that lives as long as somebody else holds it.
+class WeakPackedMatrix {
+ public:
+  WeakPackedMatrix() = default;
+  explicit WeakPackedMatrix(const PackedMatrix& matrix);
+  // Nothing once the last holder is gone.
+  std::optional<PackedMatrix> Lock() const;
+
+ private:
+  PackedMatrix shape_;  // without panels
+  std::weak_ptr<std::byte[]> panels_;
 };
 
 }  // namespace baton

@@ -36,10 +36,14 @@ class PrefillNode::Impl {
     BATON_ASSIGN_OR_RETURN(const ThreadBudget threads,
                            ThreadBudget::FromConfig(config_.threads.engine.value_or(0),
                                                     config_.threads.worker.value_or(0)));
+    BATON_ASSIGN_OR_RETURN(ModelFiles files, ModelFiles::Open(config_.models));
     BATON_ASSIGN_OR_RETURN(server_, NodeServer::Open("prefill", config_, metrics_));
-    BATON_ASSIGN_OR_RETURN(
-        host_, ModelHost::Load({config_.models, config_.memory, config_.engine, threads.engine},
-                               metrics_));
+    BATON_ASSIGN_OR_RETURN(host_, ModelHost::Load({.models = config_.models,
+                                                   .memory = config_.memory,
+                                                   .engine = config_.engine,
+                                                   .engine_threads = threads.engine,
+                                                   .load_threads = threads.engine + threads.worker},
+                                                  std::move(files), metrics_));
     for (const std::string& line : host_->plan().lines) BATON_LOG_INFO("memory plan: {}", line);
     workers_ = std::make_shared<WorkerPool>(threads.worker);
     service_ = std::make_unique<PrefillService>(

@@ -19,8 +19,8 @@ class PrefillService;
 // Thread-safe.
 class PrefillNode {
  public:
-  // Opens HTTP (not ready), loads the models, serves. Errors name the config field; nothing
-  // listens after one.
+  // Verifies the models' files, opens HTTP (not ready), loads the models, serves. Errors name the
+  // config field; nothing listens after one.
   // `transport` may be null: transfers are refused.
   static absl::StatusOr<std::unique_ptr<PrefillNode>> Start(const PrefillConfig& config,
                                                             std::shared_ptr<Transport> transport);

@@ -30,11 +30,16 @@
 
 namespace baton {
 
+class WeightStore;
+
 struct ModelLoadOptions {
   DType weight_dtype = DType::kF32;
-  Executor* executor = nullptr;  // required
-  // Called with (bytes packed, bytes in all); may be null.
+  Executor* executor = nullptr;  // required; used until Load returns
+  // Called with (bytes packed, bytes in all), often, from any thread of the executor, one call at a
+  // time; may be null.
   std::function<void(std::int64_t, std::int64_t)> progress = nullptr;
+  // Matrices that a model loaded with the same store holds are shared; null: none are.
+  WeightStore* store = nullptr;
 };
 
 class Model {
@@ -50,6 +55,8 @@ class Model {
   // Digest of the weights *as served*: contents and the dtype they are packed in.
   const std::string& served_digest() const;
   std::size_t weight_bytes() const;
+  // Of these, what no model loaded earlier with the same store held.
+  std::size_t own_weight_bytes() const;
 
   struct Weights;  // layers' packed matrices; defined in model_weights.h
   const Weights& weights() const;

@@ -33,6 +33,7 @@ struct Model::Weights {
   DType dtype = DType::kF32;
   std::string served_digest;
   std::size_t bytes = 0;
+  std::size_t own_bytes = 0;
   AttentionShape attention;  // without the window, which is the layer's
   float rms_eps = 0;
   std::vector<float> inv_freq;  // [head_dim / 2]

@@ -1,7 +1,6 @@
 #include "common/node/model_host.h"
 
 #include <algorithm>
-#include <filesystem>
 #include <map>
 #include <set>
 #include <tuple>
@@ -13,79 +12,22 @@
 #include "common/base/machine.h"
 #include "common/base/status_macros.h"
 #include "common/config/scalar.h"
+#include "common/model/weight_store.h"
+#include "common/node/load_progress.h"
 #include "common/node/space_proto.h"
-#include "common/tokenizer/chat_template.h"
-#include "common/weights/lora.h"
-#include "common/weights/mapped_file.h"
-#include "common/weights/model_source.h"
 
 namespace baton {
 namespace {
-
-constexpr std::size_t kMaxTemplateBytes = 1 << 20;
 
 absl::Status InEntry(size_t i, const ModelEntry& entry, const absl::Status& status) {
   return absl::Status(status.code(),
                       absl::StrCat("models[", i, "] (", entry.name, "): ", status.message()));
 }
 
-absl::StatusOr<std::shared_ptr<const Tokenizer>> LoadTokenizer(const ModelSource& source) {
-  if (source.gguf() != nullptr) {
-    BATON_ASSIGN_OR_RETURN(GgufVocab vocab, ReadGgufVocab(*source.gguf()));
-    BATON_ASSIGN_OR_RETURN(std::unique_ptr<Tokenizer> t, Tokenizer::FromGguf(vocab));
-    return std::shared_ptr<const Tokenizer>(std::move(t));
-  }
-  if (source.tokenizer_json().empty()) {
-    if (source.tokenizer_vocabulary().empty()) {
-      return absl::NotFoundError(
-          absl::StrCat(source.path(), ": no tokenizer.json, tokenizer.model or *.tiktoken"));
-    }
-    BATON_ASSIGN_OR_RETURN(
-        std::unique_ptr<Tokenizer> t,
-        Tokenizer::FromVocabulary(source.tokenizer_vocabulary(), source.tokenizer_config_json()));
-    return std::shared_ptr<const Tokenizer>(std::move(t));
-  }
-  BATON_ASSIGN_OR_RETURN(
-      std::unique_ptr<Tokenizer> t,
-      Tokenizer::FromJson(source.tokenizer_json(), source.tokenizer_config_json()));
-  return std::shared_ptr<const Tokenizer>(std::move(t));
-}
-
-struct Template {
-  std::string text;
-  std::string end_of_turn;
-};
-
-// The override (a known name or a file), else the model's own, else nothing.
-absl::StatusOr<Template> LoadTemplate(const ModelEntry& entry, const ModelSource& source) {
-  if (!entry.chat_template.empty()) {
-    if (auto by_name = ChatTemplate::ByName(entry.chat_template); by_name.ok()) {
-      return Template{entry.chat_template, std::string(by_name->end_of_turn())};
-    }
-    auto text = ReadTextFile(entry.chat_template, kMaxTemplateBytes);
-    if (!text.ok()) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("chat_template: \"", entry.chat_template,
-                       "\" is neither chatml, smollm2, llama3 or llama3.1 nor a readable file"));
-    }
-    BATON_ASSIGN_OR_RETURN(ChatTemplate chat, ChatTemplate::Recognise(*text));
-    return Template{*text, std::string(chat.end_of_turn())};
-  }
-  if (!source.chat_template()) return Template{};
-  auto chat = ChatTemplate::Recognise(*source.chat_template());
-  if (!chat.ok()) {
-    BATON_LOG_WARN("{}: {}; chat requests to \"{}\" will be refused", source.path(),
-                   chat.status().message(), entry.name);
-    return Template{*source.chat_template(), ""};
-  }
-  return Template{*source.chat_template(), std::string(chat->end_of_turn())};
-}
-
 struct Group {  // one set of weights, one engine
-  std::unique_ptr<ModelSource> source;
   std::shared_ptr<const Model> model;
   std::shared_ptr<AdapterSet> adapters;
-  std::map<std::string, int> adapter_index;  // by folder
+  std::map<std::string, int> adapter_index;  // by digest
   std::shared_ptr<const Tokenizer> tokenizer;
   DType kv_dtype = DType::kF32;
   std::set<std::int32_t> eos;
@@ -101,12 +43,6 @@ struct Group {  // one set of weights, one engine
   }
 };
 
-std::string CanonicalPath(const std::string& path) {
-  std::error_code e;
-  const auto p = std::filesystem::weakly_canonical(path, e);
-  return e ? path : p.string();
-}
-
 }  // namespace
 
 class ModelHost::Impl {
@@ -118,11 +54,13 @@ class ModelHost::Impl {
     groups_.clear();  // engines stop before pools, executor and gate go
   }
 
-  absl::Status Load(MetricRegistry& metrics) {
-    BATON_RETURN_IF_ERROR(CheckModelEntries(options_.models));
+  absl::Status Load(ModelFiles files, MetricRegistry& metrics) {
+    const auto loaders = MakeThreadPool(options_.load_threads);
     models_.resize(options_.models.size());
     for (size_t i = 0; i < options_.models.size(); ++i) {
-      if (absl::Status s = LoadEntry(i); !s.ok()) return InEntry(i, options_.models[i], s);
+      if (absl::Status s = LoadEntry(i, files, *loaders, metrics); !s.ok()) {
+        return InEntry(i, options_.models[i], s);
+      }
     }
     BATON_RETURN_IF_ERROR(MakePools());
     return StartEngines(metrics);
@@ -139,43 +77,64 @@ class ModelHost::Impl {
   const ModelHostOptions options_;
   std::unique_ptr<Executor> executor_;
   ComputeGate gate_;
+  WeightStore store_;
   std::map<std::pair<int, int>, std::shared_ptr<PagePool>> pools_;  // by (head_dim, dtype)
   std::vector<std::unique_ptr<Group>> groups_;
   std::vector<HostedModel> models_;
   MemoryPlan plan_;
 
  private:
-  using Key = std::tuple<std::string, int, int>;
+  using Key = std::tuple<size_t, DType, DType>;  // files, dtypes of weights and of K/V
 
-  absl::StatusOr<Group*> GroupFor(const ModelEntry& entry) {
-    const Key key(CanonicalPath(entry.path), static_cast<int>(entry.weight_dtype),
-                  static_cast<int>(entry.kv_dtype));
+  absl::StatusOr<Group*> GroupFor(const ModelEntry& entry, const ModelFiles& files, size_t weights,
+                                  Executor& loaders, MetricRegistry& metrics) {
+    const Key key(weights, entry.weight_dtype, entry.kv_dtype);
     if (auto it = by_key_.find(key); it != by_key_.end()) return it->second;
     auto group = std::make_unique<Group>();
-    BATON_ASSIGN_OR_RETURN(group->source, ModelSource::Open(entry.path));
-    BATON_RETURN_IF_ERROR(CheckRunnable(group->source->config()));
-    BATON_LOG_INFO("{}: {}", entry.path, Describe(group->source->config()));
-    for (const std::string& warning : group->source->config().warnings) {
-      BATON_LOG_WARN("{}: {}", entry.path, warning);
-    }
-    BATON_ASSIGN_OR_RETURN(group->tokenizer, LoadTokenizer(*group->source));
-    ModelLoadOptions load;
-    load.weight_dtype = entry.weight_dtype;
-    load.executor = executor_.get();
-    BATON_ASSIGN_OR_RETURN(group->model, Model::Load(*group->source, load));
-    group->adapters = std::make_shared<AdapterSet>(group->model);
+    group->tokenizer = files.weights[weights].tokenizer;
     group->kv_dtype = entry.kv_dtype;
     group->name = entry.name;
+    BATON_ASSIGN_OR_RETURN(group->model, LoadModel(entry, *files.weights[weights].source, loaders));
+    group->adapters = std::make_shared<AdapterSet>(group->model);
     for (std::int32_t id : group->model->config().eos_ids) group->eos.insert(id);
     if (auto id = group->tokenizer->eos_id()) group->eos.insert(*id);
-    plan_.weight_bytes += static_cast<std::int64_t>(group->model->weight_bytes());
+    const auto own = static_cast<std::int64_t>(group->model->own_weight_bytes());
+    plan_.weight_bytes += own;
+    metrics
+        .AddGaugeFamily("baton_weight_bytes",
+                        "Memory of a model's weights; what models share counts for the first.",
+                        {"model"})
+        .With({group->name})
+        .Set(static_cast<double>(own));
     groups_.push_back(std::move(group));
     return by_key_[key] = groups_.back().get();
   }
 
-  absl::Status LoadEntry(size_t i) {
+  absl::StatusOr<std::shared_ptr<const Model>> LoadModel(const ModelEntry& entry,
+                                                         const ModelSource& source,
+                                                         Executor& loaders) {
+    LoadProgress progress(entry.name);
+    ModelLoadOptions load;
+    load.weight_dtype = entry.weight_dtype;
+    load.executor = &loaders;
+    load.store = &store_;
+    load.progress = [&](std::int64_t done, std::int64_t total) { progress.Update(done, total); };
+    BATON_ASSIGN_OR_RETURN(std::shared_ptr<const Model> model, Model::Load(source, load));
+    progress.Finish(SharedText(*model));
+    return model;
+  }
+
+  static std::string SharedText(const Model& model) {
+    const std::size_t shared = model.weight_bytes() - model.own_weight_bytes();
+    return shared == 0 ? ""
+                       : fmt::format("{:.1f} MiB of it shared with other models",
+                                     static_cast<double>(shared) / (1 << 20));
+  }
+
+  absl::Status LoadEntry(size_t i, ModelFiles& files, Executor& loaders, MetricRegistry& metrics) {
     const ModelEntry& entry = options_.models[i];
-    BATON_ASSIGN_OR_RETURN(Group * group, GroupFor(entry));
+    ModelFiles::Entry& opened = files.entries[i];
+    BATON_ASSIGN_OR_RETURN(Group * group, GroupFor(entry, files, opened.weights, loaders, metrics));
     HostedModel& m = models_[i];
     m.name = entry.name;
     m.base_model = entry.base_model.empty() ? entry.name : entry.base_model;
@@ -183,23 +142,18 @@ class ModelHost::Impl {
     m.vocab = static_cast<std::int32_t>(group->model->config().vocab);
     m.page_layout = group->PageLayout();
     m.weights_digest = group->model->served_digest();
-    if (!entry.adapter.empty()) {
-      BATON_RETURN_IF_ERROR(AddAdapter(entry, *group, m));
+    if (opened.adapter != nullptr) {
+      BATON_RETURN_IF_ERROR(AddAdapter(*opened.adapter, *group, loaders, m));
+      opened.adapter.reset();  // packed
     }
-    BATON_ASSIGN_OR_RETURN(Template chat, LoadTemplate(entry, *group->source));
-    if (!chat.text.empty()) {
-      m.chat_template = chat.text;
-      m.chat_template_digest = ContentDigest(chat.text);
+    if (!opened.chat_template.empty()) {
+      m.chat_template = opened.chat_template;
+      m.chat_template_digest = ContentDigest(opened.chat_template);
     }
-    if (auto id = m.tokenizer->TokenToId(chat.end_of_turn); !chat.end_of_turn.empty() && id) {
+    if (auto id = m.tokenizer->TokenToId(opened.end_of_turn); !opened.end_of_turn.empty() && id) {
       group->eos.insert(*id);
     }
-    const auto limit = static_cast<std::int32_t>(group->model->config().max_context);
-    if (entry.max_context > limit) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("max_context: ", entry.max_context, " is above the model's own ", limit));
-    }
-    m.max_context = entry.max_context > 0 ? entry.max_context : limit;
+    m.max_context = opened.max_context;
     group->max_context = std::max(group->max_context, m.max_context);
     const KvLayout layout = MakeKvLayout(group->model->config(), entry.kv_dtype);
     m.native_space = {SpaceKind::kNativeKv, m.weights_digest, m.tokenizer->digest(), layout, "",
@@ -211,14 +165,12 @@ class ModelHost::Impl {
     return absl::OkStatus();
   }
 
-  absl::Status AddAdapter(const ModelEntry& entry, Group& group, HostedModel& m) {
-    const std::string dir = CanonicalPath(entry.adapter);
-    auto it = group.adapter_index.find(dir);
+  absl::Status AddAdapter(const LoraAdapter& lora, Group& group, Executor& loaders,
+                          HostedModel& m) {
+    auto it = group.adapter_index.find(lora.digest);
     if (it == group.adapter_index.end()) {
-      BATON_ASSIGN_OR_RETURN(LoraAdapter lora,
-                             LoadLoraAdapter(entry.adapter, entry.name, group.model->config()));
-      BATON_ASSIGN_OR_RETURN(int index, group.adapters->Add(lora, *executor_));
-      it = group.adapter_index.emplace(dir, index).first;
+      BATON_ASSIGN_OR_RETURN(const int index, group.adapters->Add(lora, loaders));
+      it = group.adapter_index.emplace(lora.digest, index).first;
     }
     m.adapter = it->second;
     m.weights_digest = ContentDigest(
@@ -282,11 +234,12 @@ class ModelHost::Impl {
           "are refused",
           tokens, g.name, g.max_context);
     }
+    const std::string shared = SharedText(*g.model);
     plan_.lines.push_back(fmt::format(
-        "{}: weights {:.1f} MiB as {}, KV cache for {} tokens as {} ({:.1f} KiB a token)", g.name,
-        static_cast<double>(g.model->weight_bytes()) / (1 << 20),
-        DTypeName(g.model->weight_dtype()), tokens, DTypeName(g.kv_dtype),
-        static_cast<double>(block_bytes) / kBlockTokens / 1024));
+        "{}: weights {:.1f} MiB as {}{}{}, KV cache for {} tokens as {} ({:.1f} KiB a token)",
+        g.name, static_cast<double>(g.model->weight_bytes()) / (1 << 20),
+        DTypeName(g.model->weight_dtype()), shared.empty() ? "" : ", ", shared, tokens,
+        DTypeName(g.kv_dtype), static_cast<double>(block_bytes) / kBlockTokens / 1024));
     return absl::OkStatus();
   }
 
@@ -313,7 +266,6 @@ class ModelHost::Impl {
         models_[i].engine = g->engine.get();
         models_[i].eos_token_ids.assign(g->eos.begin(), g->eos.end());
       }
-      g->source.reset();  // packed: the file need not stay mapped
     }
     return absl::OkStatus();
   }
@@ -328,9 +280,10 @@ std::string HostedModel::NativeDigest(const Fidelity& fidelity) const {
 }
 
 absl::StatusOr<std::unique_ptr<ModelHost>> ModelHost::Load(const ModelHostOptions& options,
+                                                           ModelFiles files,
                                                            MetricRegistry& metrics) {
   auto impl = std::make_unique<Impl>(options);
-  BATON_RETURN_IF_ERROR(impl->Load(metrics));
+  BATON_RETURN_IF_ERROR(impl->Load(std::move(files), metrics));
   return std::unique_ptr<ModelHost>(new ModelHost(std::move(impl)));
 }
 

@@ -1,11 +1,13 @@
 // The models of a node: files → weights, adapters, tokenizers, page pools and engines.
 //
-//   BATON_ASSIGN_OR_RETURN(auto host, ModelHost::Load(options, metrics));
+//   BATON_ASSIGN_OR_RETURN(ModelFiles files, ModelFiles::Open(options.models));
+//   BATON_ASSIGN_OR_RETURN(auto host, ModelHost::Load(options, std::move(files), metrics));
 //   const HostedModel* model = host->Find("smollm2");
 //   model->engine->Submit(...);
 //
-// Entries of one path and dtype share weights and an engine; their adapters are rows of one
-// AdapterSet. Engines whose pages have the same layout share a pool. Immutable after Load but for
+// Entries of one path and dtypes share weights and an engine; their adapters are rows of one
+// AdapterSet. Matrices of equal content are held once, whatever file they come from. Engines whose
+// pages have the same layout share a pool. Immutable after Load but for
 // the engines, which are thread-safe.
 #pragma once
 
@@ -18,6 +20,7 @@
 #include "absl/status/statusor.h"
 #include "common/engine/engine.h"
 #include "common/metrics/metrics.h"
+#include "common/node/model_files.h"
 #include "common/node/node_config.h"
 #include "common/prefix_hash/space.h"
 
@@ -28,6 +31,7 @@ struct ModelHostOptions {
   MemoryConfig memory;
   EngineConfig engine;
   int engine_threads = 1;
+  int load_threads = 1;  // nothing else runs while models load
 };
 
 struct HostedModel {
@@ -52,16 +56,16 @@ struct HostedModel {
 
 // Text of all pools and weights; printed at start.
 struct MemoryPlan {
-  std::int64_t weight_bytes = 0;
+  std::int64_t weight_bytes = 0;  // in memory: what models share counts once
   std::int64_t kv_bytes = 0;
   std::vector<std::string> lines;
 };
 
 class ModelHost {
  public:
-  // Errors name the entry (models[i]) and what is wrong with its files; nothing is listening yet.
+  // `files` are those of options.models. Errors name the entry (models[i]).
   static absl::StatusOr<std::unique_ptr<ModelHost>> Load(const ModelHostOptions& options,
-                                                         MetricRegistry& metrics);
+                                                         ModelFiles files, MetricRegistry& metrics);
   ~ModelHost();
 
   // Null when there is no such model. An empty name means the only model, if there is one only.

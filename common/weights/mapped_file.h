@@ -28,13 +28,19 @@ class MappedFile {
   size_t size() const { return size_; }
 
  private:
-  MappedFile(std::string path, const std::byte* data, size_t size)
-      : path_(std::move(path)), data_(data), size_(size) {}
+  explicit MappedFile(std::string path) : path_(std::move(path)) {}
 
   std::string path_;
   const std::byte* data_ = nullptr;
   size_t size_ = 0;
+  void* reserved_ = nullptr;  // addresses around the mapping that belong to it
+  size_t reserved_size_ = 0;
 };
+
+// Hints about bytes of a MappedFile, and nothing else. They change no content: what is touched
+// after DoneReading comes from the file again.
+void WillRead(const std::byte* data, size_t bytes);     // begin to read it from the disk
+void DoneReading(const std::byte* data, size_t bytes);  // the process's memory need not hold it
 
 // Reads a whole text file. Errors as MappedFile::Open, and InvalidArgument above `max_bytes`.
 absl::StatusOr<std::string> ReadTextFile(const std::string& path, size_t max_bytes = 64 << 20);

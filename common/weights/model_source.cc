@@ -80,6 +80,46 @@ std::string VocabularyFile(const std::string& folder) {
   return found;
 }
 
+std::vector<std::string> HashTensors(const std::vector<const TensorView*>& views, int threads) {
+  std::vector<PiecewiseHash> hashes;
+  std::vector<std::pair<size_t, size_t>> pieces;  // tensor, piece
+  for (size_t i = 0; i < views.size(); ++i) {
+    hashes.emplace_back(views[i]->data, views[i]->nbytes);
+    for (size_t k = 0; k < hashes[i].pieces(); ++k) pieces.emplace_back(i, k);
+  }
+  std::atomic<size_t> next{0};
+  const auto work = [&] {
+    for (size_t p = next++; p < pieces.size(); p = next++) {
+      const auto [i, k] = pieces[p];
+      hashes[i].Hash(k);
+      const std::string_view read = hashes[i].piece(k);
+      DoneReading(reinterpret_cast<const std::byte*>(read.data()), read.size());
+    }
+  };
+  std::vector<std::thread> helpers;
+  if (pieces.size() > 1) {
+    for (int i = 1; i < threads; ++i) helpers.emplace_back(work);
+  }
+  work();
+  for (std::thread& helper : helpers) helper.join();
+  std::vector<std::string> hex;
+  for (const PiecewiseHash& hash : hashes) hex.push_back(hash.Hex());
+  return hex;
+}
+
+// Whether two tensors' bytes are equal, without keeping them in memory.
+bool SameBytes(const TensorView& a, const TensorView& b) {
+  if (a.nbytes != b.nbytes) return false;
+  for (size_t at = 0; at < a.nbytes; at += PiecewiseHash::kPieceBytes) {
+    const size_t n = std::min(PiecewiseHash::kPieceBytes, a.nbytes - at);
+    const bool same = std::memcmp(a.data + at, b.data + at, n) == 0;
+    DoneReading(a.data + at, n);
+    DoneReading(b.data + at, n);
+    if (!same) return false;
+  }
+  return true;
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<ModelSource>> ModelSource::Open(const std::string& path) {
@@ -156,8 +196,7 @@ absl::Status ModelSource::ResolveTiedHead() {
   }
   const TensorView& a = *head->second.view;
   const TensorView& b = *embedding->second.view;
-  if (a.dtype != b.dtype || a.shape != b.shape ||
-      (a.nbytes > 0 && std::memcmp(a.data, b.data, a.nbytes) != 0)) {
+  if (a.dtype != b.dtype || a.shape != b.shape || !SameBytes(a, b)) {
     return absl::InvalidArgumentError(
         Cat(*head->second.file,
             ": config.json says tie_word_embeddings, but lm_head.weight differs from "
@@ -232,7 +271,7 @@ absl::Status ModelSource::CheckTensors() {
   }
   if (!missing.empty()) {
     return absl::InvalidArgumentError(
-        Cat(path_, ": missing ", missing.size(), " tensors: ", ListOf(missing)));
+        Cat(path_, ": missing ", missing.size(), " tensors: ", absl::StrJoin(missing, ", ")));
   }
   if (!wrong.empty()) return absl::InvalidArgumentError(Cat(path_, ": ", ListOf(wrong)));
   if (found != tensors_.size()) {
@@ -303,33 +342,28 @@ absl::Status ModelSource::ReadRowsF32(std::string_view name, int64_t begin, int6
   return absl::OkStatus();
 }
 
-std::string ModelSource::WeightsDigest(int threads) const {
+std::string ModelSource::WeightsDigest(int threads, const TensorHashes& known) const {
   {
     MutexLock lock(digest_mu_);
     if (!digest_.empty()) return digest_;
   }
-  std::vector<std::string> hashes(names_.size());
-  std::atomic<size_t> next{0};
-  const auto work = [&] {
-    for (size_t i = next++; i < names_.size(); i = next++) {
-      const TensorView& view = *tensors_.at(names_[i]).view;
-      hashes[i] = Xxh3Hex(view.data, view.nbytes);
-    }
-  };
-  std::vector<std::thread> helpers;
-  for (int i = 1; i < threads; ++i) helpers.emplace_back(work);
-  work();
-  for (std::thread& helper : helpers) helper.join();
+  std::vector<const TensorView*> unknown;
+  for (const std::string& name : names_) {
+    if (!known.contains(name)) unknown.push_back(tensors_.at(name).view);
+  }
+  const std::vector<std::string> hashes = HashTensors(unknown, threads);
 
   PartDigest digest;
-  digest.Add("baton weights 1");
-  for (size_t i = 0; i < names_.size(); ++i) {
-    const SourceTensor& tensor = tensors_.at(names_[i]);
-    digest.Add(names_[i]);
+  digest.Add("baton weights 2");
+  auto computed = hashes.begin();
+  for (const std::string& name : names_) {
+    const SourceTensor& tensor = tensors_.at(name);
+    const auto it = known.find(name);
+    digest.Add(name);
     digest.Add(DTypeName(tensor.view->dtype));
     digest.Add(ShapeString(tensor.view->shape));
     digest.Add(tensor.rope_permuted ? "permuted" : "plain");
-    digest.Add(hashes[i]);
+    digest.Add(it != known.end() ? it->second : *computed++);
   }
   MutexLock lock(digest_mu_);
   digest_ = digest.Hex();

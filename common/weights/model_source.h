@@ -44,6 +44,9 @@ struct SourceTensor {
   }
 };
 
+// By name of the tensor: PiecewiseHash of its bytes.
+using TensorHashes = std::unordered_map<std::string, std::string>;
+
 class ModelSource {
  public:
   enum class Format { kGguf, kHuggingFace };
@@ -83,9 +86,10 @@ class ModelSource {
   const std::optional<std::string>& chat_template() const { return chat_template_; }
   const std::string& chat_template_origin() const { return chat_template_origin_; }
 
-  // XXH3-128, 32 hex digits, over names, dtypes, shapes and bytes of all tensors. Computed on first
-  // use with up to `threads` threads (a read of the whole file), then remembered.
-  std::string WeightsDigest(int threads = 2) const;
+  // 32 hex digits over names, dtypes, shapes and bytes of all tensors. Computed on first use with
+  // up to `threads` threads (a read of the whole file, but for tensors whose hash is `known`), then
+  // remembered.
+  std::string WeightsDigest(int threads = 2, const TensorHashes& known = {}) const;
 
  private:
   ModelSource() = default;

@@ -290,13 +290,19 @@ absl::StatusOr<std::map<std::string, std::vector<std::string>>> ReadIndex(const 
 absl::Status SafetensorsSet::AddShards(const std::string& dir, const std::string& index_path) {
   BATON_ASSIGN_OR_RETURN(const auto shards, ReadIndex(index_path));
   std::vector<std::string> missing;
+  std::vector<std::string> damaged;
   for (const auto& [name, names] : shards) {
     const std::string path = Cat(dir, "/", name);
     if (!std::filesystem::exists(path)) {
       missing.push_back(Cat("file ", name));
       continue;
     }
-    BATON_ASSIGN_OR_RETURN(auto file, SafetensorsFile::Open(path));
+    auto opened = SafetensorsFile::Open(path);
+    if (!opened.ok()) {
+      damaged.emplace_back(opened.status().message());
+      continue;
+    }
+    auto file = *std::move(opened);
     for (const std::string& tensor : names) {
       const TensorView* view = file->Find(tensor);
       if (view == nullptr) {
@@ -308,8 +314,10 @@ absl::Status SafetensorsSet::AddShards(const std::string& dir, const std::string
     files_.push_back(std::move(file));
   }
   if (!missing.empty()) {
-    return absl::NotFoundError(Cat(index_path, ": missing: ", absl::StrJoin(missing, ", ")));
+    damaged.push_back(Cat(index_path, ": missing: ", absl::StrJoin(missing, ", ")));
+    return absl::NotFoundError(absl::StrJoin(damaged, "; "));
   }
+  if (!damaged.empty()) return absl::InvalidArgumentError(absl::StrJoin(damaged, "; "));
   return absl::OkStatus();
 }
 

@@ -46,8 +46,8 @@ class SafetensorsSet {
   };
 
   // `dir` holds model.safetensors.index.json, or else model.safetensors. With an index only the
-  // files it names are read; all missing files and tensors are listed in one error. Names that
-  // leave the folder are refused.
+  // files it names are read; all missing files and tensors, and what is wrong with the files that
+  // are there, are listed in one error. Names that leave the folder are refused.
   static absl::StatusOr<std::unique_ptr<SafetensorsSet>> OpenDirectory(const std::string& dir);
 
   const std::unordered_map<std::string, Entry>& tensors() const { return tensors_; }

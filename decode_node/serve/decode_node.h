@@ -20,8 +20,8 @@ class DecodeService;
 // Thread-safe.
 class DecodeNode {
  public:
-  // Opens HTTP (not ready), loads the models, serves. Errors name the config field; nothing
-  // listens after one.
+  // Verifies the models' files, opens HTTP (not ready), loads the models, serves. Errors name the
+  // config field; nothing listens after one.
   // `transport` may be null: every prefix is then computed here.
   static absl::StatusOr<std::unique_ptr<DecodeNode>> Start(const DecodeConfig& config,
                                                            std::shared_ptr<Transport> transport);

@@ -2,7 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <memory>
+#include <utility>
+#include <vector>
 
 #include "kernels/convert_math.h"
 #include "tests/kernels/test_util.h"
@@ -50,6 +54,52 @@ void ExpectProduct(std::int64_t n, std::int64_t rows, std::int64_t cols, DType d
       ASSERT_NEAR(y[at], want, tolerance) << i << "," << j;
     }
   }
+}
+
+TEST(PackedMatrix, PiecesInAnyOrderAreTheWhole) {
+  SerialExecutor executor;
+  const std::int64_t rows = 75, cols = 19;  // the last panel has 11 rows
+  const auto w = RandomFloats(static_cast<std::size_t>(rows * cols), 4);
+  for (DType dtype : kAllDTypes) {
+    PackedMatrixBuilder builder(rows, cols, dtype);
+    ASSERT_EQ(builder.panels(), 3);
+    const auto read = [&](std::int64_t begin, std::int64_t count, float* dst) {
+      ASSERT_LE(count, PackedMatrixBuilder::kPanelRows);
+      std::copy_n(w.data() + begin * cols, count * cols, dst);
+    };
+    builder.Pack(1, 3, read);
+    builder.Pack(0, 1, read);
+    const PackedMatrix m = std::move(builder).Finish();
+    ASSERT_EQ(m.rows(), rows);
+    EXPECT_EQ(m.bytes(), static_cast<std::size_t>(96 * cols) * DTypeSize(dtype));
+    std::vector<float> row(static_cast<std::size_t>(cols));
+    for (std::int64_t r = 0; r < rows; ++r) {
+      m.UnpackRow(r, row.data());
+      for (std::int64_t k = 0; k < cols; ++k) {
+        ASSERT_EQ(row[static_cast<std::size_t>(k)],
+                  Rounded(w[static_cast<std::size_t>(r * cols + k)], dtype));
+      }
+    }
+  }
+}
+
+TEST(PackedMatrix, WeakReferencesKeepNothingAlive) {
+  SerialExecutor executor;
+  const auto w = RandomFloats(64, 5);
+  auto m =
+      std::make_unique<PackedMatrix>(PackedMatrix::Pack(w.data(), 8, 8, DType::kF32, executor));
+  const WeakPackedMatrix weak(*m);
+  auto held = weak.Lock();
+  ASSERT_TRUE(held);
+  EXPECT_EQ(held->bytes(), m->bytes());
+  m.reset();
+  std::vector<float> row(8);
+  held->UnpackRow(7, row.data());
+  EXPECT_EQ(row[7], w[63]);
+  EXPECT_TRUE(weak.Lock());
+  held.reset();
+  EXPECT_FALSE(weak.Lock());
+  EXPECT_FALSE(WeakPackedMatrix().Lock());
 }
 
 TEST(PackedMatrix, EqualsFloat64AtOddSizes) {

@@ -28,7 +28,9 @@ class ProducerTest : public ::testing::Test {
     options.models[0].path = dir_.string();
     options.models[0].max_context = 256;
     options.memory.kv_cache = 8 << 20;
-    auto host = ModelHost::Load(options, metrics_);
+    auto files = ModelFiles::Open(options.models);
+    ASSERT_TRUE(files.ok()) << files.status();
+    auto host = ModelHost::Load(options, *std::move(files), metrics_);
     ASSERT_TRUE(host.ok()) << host.status();
     host_ = *std::move(host);
     producer_ = std::make_unique<Producer>(*host_);

@@ -32,7 +32,11 @@ class ModelHostTest : public ::testing::Test {
     e.path = (dir_ / folder).string();
     options_.models.push_back(e);
   }
-  absl::StatusOr<std::unique_ptr<ModelHost>> Load() { return ModelHost::Load(options_, metrics_); }
+  absl::StatusOr<std::unique_ptr<ModelHost>> Load() {
+    auto files = ModelFiles::Open(options_.models);
+    if (!files.ok()) return files.status();
+    return ModelHost::Load(options_, *std::move(files), metrics_);
+  }
 
   std::filesystem::path dir_;
   ModelHostOptions options_;
@@ -100,11 +104,45 @@ TEST_F(ModelHostTest, AnotherWindowOrRopeIsAnotherSpace) {
   EXPECT_EQ(weights.size(), 1u);
 }
 
+// Full fine-tunes, other files of the base's dtypes: what is equal is in memory once.
+TEST_F(ModelHostTest, EqualWeightsOfOtherFoldersAreHeldOnce) {
+  std::filesystem::copy(dir_ / "a", dir_ / "copy");
+  Add("base", "a");
+  Add("copy", "copy");
+  auto host = Load();
+  ASSERT_TRUE(host.ok()) << host.status();
+  EXPECT_NE((*host)->Find("base")->engine, (*host)->Find("copy")->engine);
+  EXPECT_EQ((*host)->Find("base")->weights_digest, (*host)->Find("copy")->weights_digest);
+  const std::int64_t both = (*host)->plan().weight_bytes;
+  EXPECT_THAT((*host)->plan().lines[1], HasSubstr("shared with other models"));
+  const std::string metrics = metrics_.SerializeText();
+  EXPECT_THAT(metrics, HasSubstr("baton_weight_bytes{model=\"base\"}"));
+  host->reset();
+  options_.models.pop_back();
+  host = Load();
+  ASSERT_TRUE(host.ok()) << host.status();
+  const std::int64_t alone = (*host)->plan().weight_bytes;
+  EXPECT_GT(both, alone);  // norms are a model's own
+  EXPECT_LT(both, alone + alone / 100);
+}
+
+TEST_F(ModelHostTest, AnotherKvDtypeOfOneFileSharesTheWeights) {
+  Add("one", "a");
+  Add("two", "a");
+  options_.models[1].kv_dtype = DType::kBF16;
+  auto host = Load();
+  ASSERT_TRUE(host.ok()) << host.status();
+  EXPECT_NE((*host)->Find("one")->engine, (*host)->Find("two")->engine);
+  EXPECT_THAT((*host)->plan().lines[1], HasSubstr("shared with other models"));
+}
+
 TEST_F(ModelHostTest, ErrorsNameEntryAndField) {
   Add("a", "a");
   Add("gone", "gone");
+  Add("lost", "lost");
   EXPECT_THAT(std::string(Load().status().message()),
-              AllOf(HasSubstr("models[1]"), HasSubstr("gone")));
+              AllOf(HasSubstr("models[1] (gone)"), HasSubstr("models[2] (lost)")));
+  options_.models.pop_back();
   options_.models[1].path = options_.models[0].path;
   options_.models[1].max_context = 100000;
   EXPECT_THAT(std::string(Load().status().message()),

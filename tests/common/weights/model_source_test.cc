@@ -204,6 +204,10 @@ TEST_F(ModelSourceTest, TiedHead) {
   const auto equal = Open();
   ASSERT_TRUE(equal.ok()) << equal.status();
   EXPECT_FALSE((*equal)->HasTensor("lm_head.weight"));  // one copy
+  const std::string digest = (*equal)->WeightsDigest();
+  tensors_.erase("lm_head.weight");
+  EXPECT_EQ((*Open())->WeightsDigest(), digest);  // the same weights
+  tensors_["lm_head.weight"] = tensors_["model.embed_tokens.weight"];
   tensors_["lm_head.weight"].values[7] += 1;
   EXPECT_THAT(Error(), AllOf(HasSubstr("tie_word_embeddings"), HasSubstr("lm_head.weight")));
   json_["tie_word_embeddings"] = false;
@@ -245,8 +249,23 @@ TEST_F(ModelSourceTest, Shards) {
     EXPECT_THAT(std::string(index(wrong).status().message()),
                 AllOf(HasSubstr("model.norm.weight"), HasSubstr("not the name of a file")));
   }
-  std::filesystem::remove(dir_.File("model-1.safetensors"));
+  // An interrupted copy: one file is there, one is cut short, one is not there, and the index names
+  // tensors that are nowhere. The error has all of it.
+  const std::string second = dir_.File("model-1.safetensors");
+  std::filesystem::resize_file(second, std::filesystem::file_size(second) - 4);
   std::filesystem::remove(dir_.File("model-2.safetensors"));
+  Json more = map;
+  more["extra.one"] = more["extra.two"] = "model-0.safetensors";
+  more["extra.three"] = "model-3.safetensors";
+  const absl::Status status = index(more).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(std::string(status.message()),
+              AllOf(HasSubstr("model-1.safetensors: tensor"), HasSubstr("file model-2.safetensors"),
+                    HasSubstr("file model-3.safetensors"),
+                    HasSubstr("tensor extra.one of model-0.safetensors"),
+                    HasSubstr("tensor extra.two of model-0.safetensors"),
+                    Not(HasSubstr("file model-0")), Not(HasSubstr("file model-1"))));
+  std::filesystem::remove(second);
   EXPECT_THAT(std::string(index(map).status().message()),
               AllOf(HasSubstr("model-1.safetensors"), HasSubstr("model-2.safetensors"),
                     Not(HasSubstr("model-0"))));

@@ -1,6 +1,7 @@
 // Requests, answers and what a node tells of itself.
 #include <limits>
 
+#include "common/base/logging.h"
 #include "common/tokenizer/tokenizer.h"
 #include "tests/decode_node/serve/node_pair.h"
 
@@ -152,12 +153,32 @@ TEST_F(DecodeServiceTest, PortInUseIsOneClearError) {
   EXPECT_THAT(std::string(node.status().message()), HasSubstr(absl::StrCat(decode_->grpc_port())));
 }
 
-TEST_F(DecodeServiceTest, MissingModelNamesTheEntry) {
-  auto config = Common<DecodeConfig>("bad", {Entry("m", "nowhere")});
-  auto node = DecodeNode::Start(config, nullptr);
-  ASSERT_FALSE(node.ok());
-  EXPECT_THAT(std::string(node.status().message()),
-              AllOf(HasSubstr("models[0]"), HasSubstr("nowhere")));
+// Before minutes of loading, not after.
+TEST_F(DecodeServiceTest, PortInUseIsFoundBeforeTheModelIsLoaded) {
+  std::vector<std::string> lines;
+  InitLogging({.sink = [&](std::string_view line) { lines.emplace_back(line); }});
+  auto config = Common<DecodeConfig>("second", {Entry("m", "a")});
+  config.http.port = decode_->http_port();
+  const absl::Status status = DecodeNode::Start(config, nullptr).status();
+  InitLogging({});
+  EXPECT_THAT(std::string(status.message()), HasSubstr(absl::StrCat(decode_->http_port())));
+  EXPECT_THAT(lines, testing::Not(testing::Contains(HasSubstr("loaded m"))));
+}
+
+// Case ldr-01: a start that fails for its files fails before a port is opened; all of them are
+// named.
+TEST_F(DecodeServiceTest, BrokenModelsAreAllNamedBeforeAPortIsOpened) {
+  WriteTinyLlama(dir_ / "cut", {.seed = 3});
+  const auto file = dir_ / "cut" / "model.safetensors";
+  std::filesystem::resize_file(file, std::filesystem::file_size(file) - 100);
+  auto config = Common<DecodeConfig>(
+      "bad", {Entry("one", "nowhere"), Entry("two", "a"), Entry("three", "cut")});
+  config.http.port = decode_->http_port();  // had it been opened, that would be the error
+  const absl::Status status = DecodeNode::Start(config, nullptr).status();
+  EXPECT_THAT(std::string(status.message()),
+              AllOf(HasSubstr("models[0] (one)"), HasSubstr("nowhere"),
+                    HasSubstr("models[2] (three)"), HasSubstr("model.safetensors")));
+  EXPECT_THAT(std::string(status.message()), testing::Not(HasSubstr("models[1]")));
 }
 
 }  // namespace

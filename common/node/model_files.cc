@@ -1,0 +1,164 @@
+#include "common/node/model_files.h"
+
+#include <filesystem>
+#include <map>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "common/base/logging.h"
+#include "common/base/status_macros.h"
+#include "common/tokenizer/chat_template.h"
+#include "common/weights/mapped_file.h"
+
+namespace baton {
+namespace {
+
+constexpr std::size_t kMaxTemplateBytes = 1 << 20;
+
+absl::StatusOr<std::shared_ptr<const Tokenizer>> LoadTokenizer(const ModelSource& source) {
+  if (source.gguf() != nullptr) {
+    BATON_ASSIGN_OR_RETURN(GgufVocab vocab, ReadGgufVocab(*source.gguf()));
+    BATON_ASSIGN_OR_RETURN(std::unique_ptr<Tokenizer> t, Tokenizer::FromGguf(vocab));
+    return std::shared_ptr<const Tokenizer>(std::move(t));
+  }
+  if (source.tokenizer_json().empty()) {
+    if (source.tokenizer_vocabulary().empty()) {
+      return absl::NotFoundError(
+          absl::StrCat(source.path(), ": no tokenizer.json, tokenizer.model or *.tiktoken"));
+    }
+    BATON_ASSIGN_OR_RETURN(
+        std::unique_ptr<Tokenizer> t,
+        Tokenizer::FromVocabulary(source.tokenizer_vocabulary(), source.tokenizer_config_json()));
+    return std::shared_ptr<const Tokenizer>(std::move(t));
+  }
+  BATON_ASSIGN_OR_RETURN(
+      std::unique_ptr<Tokenizer> t,
+      Tokenizer::FromJson(source.tokenizer_json(), source.tokenizer_config_json()));
+  return std::shared_ptr<const Tokenizer>(std::move(t));
+}
+
+struct Template {
+  std::string text;
+  std::string end_of_turn;
+};
+
+// The override (a known name or a file), else the model's own, else nothing.
+absl::StatusOr<Template> LoadTemplate(const ModelEntry& entry, const ModelSource& source) {
+  if (!entry.chat_template.empty()) {
+    if (auto by_name = ChatTemplate::ByName(entry.chat_template); by_name.ok()) {
+      BATON_LOG_INFO("\"{}\": chat template {} of the configuration", entry.name,
+                     entry.chat_template);
+      return Template{entry.chat_template, std::string(by_name->end_of_turn())};
+    }
+    auto text = ReadTextFile(entry.chat_template, kMaxTemplateBytes);
+    if (!text.ok()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("chat_template: \"", entry.chat_template,
+                       "\" is neither chatml, smollm2, llama3 or llama3.1 nor a readable file"));
+    }
+    BATON_ASSIGN_OR_RETURN(ChatTemplate chat, ChatTemplate::Recognise(*text));
+    return Template{*text, std::string(chat.end_of_turn())};
+  }
+  if (!source.chat_template()) {
+    BATON_LOG_INFO("\"{}\": no chat template in {}; chat requests are refused", entry.name,
+                   source.path());
+    return Template{};
+  }
+  auto chat = ChatTemplate::Recognise(*source.chat_template());
+  if (!chat.ok()) {
+    BATON_LOG_WARN("{}: {}; chat requests to \"{}\" will be refused", source.path(),
+                   chat.status().message(), entry.name);
+    return Template{*source.chat_template(), ""};
+  }
+  BATON_LOG_INFO("\"{}\": chat template of {}", entry.name, source.chat_template_origin());
+  return Template{*source.chat_template(), std::string(chat->end_of_turn())};
+}
+
+std::string CanonicalPath(const std::string& path) {
+  std::error_code e;
+  const auto p = std::filesystem::weakly_canonical(path, e);
+  return e ? path : p.string();
+}
+
+class Opener {
+ public:
+  explicit Opener(std::int64_t max_lora_rank) : max_lora_rank_(max_lora_rank) {}
+
+  absl::StatusOr<ModelFiles::Entry> Open(const ModelEntry& entry) {
+    ModelFiles::Entry opened;
+    BATON_ASSIGN_OR_RETURN(opened.weights, OpenWeights(entry.path));
+    const ModelSource& source = *files_.weights[opened.weights].source;
+    if (!entry.adapter.empty()) {
+      BATON_ASSIGN_OR_RETURN(opened.adapter, OpenAdapter(entry, opened.weights));
+    }
+    BATON_ASSIGN_OR_RETURN(Template chat, LoadTemplate(entry, source));
+    opened.chat_template = std::move(chat.text);
+    opened.end_of_turn = std::move(chat.end_of_turn);
+    const auto limit = static_cast<std::int32_t>(source.config().max_context);
+    if (entry.max_context > limit) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("max_context: ", entry.max_context, " is above the model's own ", limit));
+    }
+    opened.max_context = entry.max_context > 0 ? entry.max_context : limit;
+    return opened;
+  }
+
+  ModelFiles Finish() && { return std::move(files_); }
+  std::vector<ModelFiles::Entry>& entries() { return files_.entries; }
+
+ private:
+  absl::StatusOr<std::size_t> OpenWeights(const std::string& path) {
+    const std::string key = CanonicalPath(path);
+    if (auto it = weights_.find(key); it != weights_.end()) return it->second;
+    ModelFiles::Weights opened;
+    BATON_ASSIGN_OR_RETURN(opened.source, ModelSource::Open(path));
+    BATON_LOG_INFO("{}: {}", path, Describe(opened.source->config()));
+    for (const std::string& warning : opened.source->config().warnings) {
+      BATON_LOG_WARN("{}: {}", path, warning);
+    }
+    BATON_ASSIGN_OR_RETURN(opened.tokenizer, LoadTokenizer(*opened.source));
+    files_.weights.push_back(std::move(opened));
+    return weights_[key] = files_.weights.size() - 1;
+  }
+
+  absl::StatusOr<std::shared_ptr<const LoraAdapter>> OpenAdapter(const ModelEntry& entry,
+                                                                 std::size_t weights) {
+    const std::pair key(CanonicalPath(entry.adapter), weights);
+    if (auto it = adapters_.find(key); it != adapters_.end()) return it->second;
+    BATON_ASSIGN_OR_RETURN(
+        LoraAdapter adapter,
+        LoadLoraAdapter(entry.adapter, entry.name, files_.weights[weights].source->config(),
+                        max_lora_rank_));
+    return adapters_[key] = std::make_shared<const LoraAdapter>(std::move(adapter));
+  }
+
+  const std::int64_t max_lora_rank_;
+  ModelFiles files_;
+  std::map<std::string, std::size_t> weights_;  // by canonical path
+  std::map<std::pair<std::string, std::size_t>, std::shared_ptr<const LoraAdapter>> adapters_;
+};
+
+}  // namespace
+
+absl::StatusOr<ModelFiles> ModelFiles::Open(const std::vector<ModelEntry>& entries,
+                                            std::int64_t max_lora_rank) {
+  BATON_RETURN_IF_ERROR(CheckModelEntries(entries));
+  Opener opener(max_lora_rank);
+  std::vector<std::string> errors;
+  absl::StatusCode code = absl::StatusCode::kOk;
+  for (std::size_t i = 0; i < entries.size(); ++i) {
+    auto entry = opener.Open(entries[i]);
+    if (entry.ok()) {
+      opener.entries().push_back(*std::move(entry));
+      continue;
+    }
+    if (errors.empty()) code = entry.status().code();
+    errors.push_back(
+        absl::StrCat("models[", i, "] (", entries[i].name, "): ", entry.status().message()));
+  }
+  if (!errors.empty()) return absl::Status(code, absl::StrJoin(errors, "\n"));
+  return std::move(opener).Finish();
+}
+
+}  // namespace baton
