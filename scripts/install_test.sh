@@ -27,19 +27,19 @@ for f in "$prefix"/bin/*; do
   fi
 done
 
-run() { env -i PATH=/usr/bin:/bin HOME="$work" BATON_QUICKSTART_MODEL="$work/model" "$@"; }
+clean=(env -i PATH=/usr/bin:/bin HOME="$work" BATON_MODEL="$work/model" BATON_QUICKSTART_MODEL="$work/model")
 cd "$work"
-run "$prefix/bin/baton" --version
+"${clean[@]}" "$prefix/bin/baton" --version
 for role in prefill decode router; do
-  run "$prefix/bin/baton" config check "$prefix/share/baton/config/$role.yaml" --role "$role" >"$work/check.log" 2>&1 ||
+  "${clean[@]}" "$prefix/bin/baton" config check "$prefix/share/baton/config/$role.yaml" --role "$role" >"$work/check.log" 2>&1 ||
     { cat "$work/check.log" >&2; fail "config check of $role.yaml"; }
 done
-run "$prefix/bin/baton" config check "$prefix/share/baton/config/quickstart.yaml" --role up >/dev/null
+"${clean[@]}" "$prefix/bin/baton" config check "$prefix/share/baton/config/quickstart.yaml" --role up >/dev/null
 
 python=${BATON_PYTHON:-$root/build/venv/bin/python}
 PYTHONPATH="$root/tests/e2e" BATON_BIN_DIR="$prefix/bin" BATON_PY_STUBS="$build/gen_py" "$python" -c \
   'import sys; from harness import write_tiny_model; write_tiny_model(sys.argv[1])' "$work/model"
-run "$prefix/bin/baton" up "$prefix/share/baton/config/quickstart.yaml" --ports-file "$work/ports" 2>"$work/log" &
+"${clean[@]}" "$prefix/bin/baton" up "$prefix/share/baton/config/quickstart.yaml" --ports-file "$work/ports" >"$work/out" 2>"$work/log" &
 up_pid=$!
 for _ in $(seq 1 300); do
   [ -s "$work/ports" ] && break
@@ -52,7 +52,7 @@ for pid in $(pgrep -P "$up_pid" | while read -r p; do echo "$p"; pgrep -P "$p" |
   case "$exe" in "$prefix"/bin/* | "") ;; *) fail "$exe runs, not the installed binary" ;; esac
 done
 grpc=$(sed 's/.*"grpc":\([0-9]*\).*/\1/' "$work/ports")
-run "$prefix/bin/baton" generate --router "127.0.0.1:$grpc" --max-tokens 4 "hello" >"$work/answer" 2>&1 ||
+timeout 60 "${clean[@]}" "$prefix/bin/baton" generate --router "127.0.0.1:$grpc" --max-tokens 4 "hello" >"$work/answer" 2>&1 ||
   { cat "$work/answer" "$work/log" >&2; fail "no answer"; }
 kill -TERM "$up_pid"
 wait "$up_pid" || fail "baton up did not end with 0"

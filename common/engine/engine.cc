@@ -181,7 +181,7 @@ class Engine::Impl {
   bool Drain(std::chrono::nanoseconds timeout) {
     MutexLock lock(mu_);
     draining_ = true;
-    return idle_.WaitFor(mu_, timeout, [this] { return live_ == 0; });
+    return idle_.WaitFor(mu_, timeout, [this]() REQUIRES(mu_) { return live_ == 0; });
   }
 
   EngineStats GetStats() const {
@@ -343,8 +343,10 @@ bool Engine::Impl::TakeCommands(bool wait) {
     MutexLock lock(mu_);
     const bool stalled = core_.HasWork() && core_.WaitsForPages();
     if (wait && (stalled || !core_.HasWork())) {
-      wake_.WaitFor(mu_, stalled || core_.HasWaiting() ? kPagePoll : kIdleRefresh,
-                    [this] { return stopping_ || !commands_.empty() || reclaim_ > 0; });
+      const auto woken = [this]() REQUIRES(mu_) {
+        return stopping_ || !commands_.empty() || reclaim_ > 0;
+      };
+      wake_.WaitFor(mu_, stalled || core_.HasWaiting() ? kPagePoll : kIdleRefresh, woken);
     }
     commands.swap(commands_);
     reclaim = std::exchange(reclaim_, 0);

@@ -229,7 +229,7 @@ void RouterCore::Leave() {
 
 bool RouterCore::WaitIdle(std::chrono::nanoseconds timeout) {
   MutexLock lock(mu_);
-  return idle_.WaitFor(mu_, timeout, [this] { return inflight_ == 0; });
+  return idle_.WaitFor(mu_, timeout, [this]() REQUIRES(mu_) { return inflight_ == 0; });
 }
 
 int RouterCore::inflight() const {
