@@ -206,7 +206,8 @@ void CodeSender::OnFinished(const FinishInfo& info) {
   {
     MutexLock lock(mu_);
     engine_done_ = true;
-    summary_.prefill_s = info.prefill_s;
+    summary_.queue_s = info.queue_s;
+    summary_.prefill_s = info.total_s - info.queue_s;
     summary_.computed_tokens = static_cast<std::uint32_t>(info.computed_tokens);
   }
   EndIfComplete();

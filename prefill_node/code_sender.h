@@ -37,7 +37,8 @@ struct TransferParams {
 };
 
 struct TransferSummary {
-  double prefill_s = 0;
+  double queue_s = 0;       // submit to admission
+  double prefill_s = 0;     // admission to the end of the forward, by the clock
   double send_s = 0;        // first frame submitted to last completion
   std::uint64_t bytes = 0;  // payload
   std::uint32_t frames = 0;

@@ -36,7 +36,8 @@ class PrefillNode::Impl {
     BATON_ASSIGN_OR_RETURN(const ThreadBudget threads,
                            ThreadBudget::FromConfig(config_.threads.engine.value_or(0),
                                                     config_.threads.worker.value_or(0)));
-    BATON_ASSIGN_OR_RETURN(ModelFiles files, ModelFiles::Open(config_.models));
+    BATON_ASSIGN_OR_RETURN(ModelFiles files,
+                           ModelFiles::Open(config_.models, config_.engine.max_lora_rank));
     BATON_ASSIGN_OR_RETURN(server_, NodeServer::Open("prefill", config_, metrics_));
     BATON_ASSIGN_OR_RETURN(host_, ModelHost::Load({.models = config_.models,
                                                    .memory = config_.memory,

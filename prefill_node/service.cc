@@ -19,6 +19,7 @@ using SteadyClock = std::chrono::steady_clock;
 v1::StartEvent MakeDone(const TransferSummary& s) {
   v1::StartEvent event;
   v1::StartEvent::Done* done = event.mutable_done();
+  done->set_queue_s(s.queue_s);
   done->set_prefill_s(s.prefill_s);
   done->set_send_s(s.send_s);
   done->set_bytes(s.bytes);
@@ -143,7 +144,8 @@ absl::Status PrefillService::StartTransfer(const v1::StartRequest& request,
 }
 
 void PrefillService::OnEnd(std::uint64_t key, const std::shared_ptr<Writer>& writer,
-                           const absl::Status& status, const TransferSummary& summary) {
+                           absl::Status status, const TransferSummary& summary) {
+  if (status.ok()) status = BATON_FAULT_POINT("producer.before_done");
   Transfer ended;  // its references go outside the lock
   {
     MutexLock lock(mu_);

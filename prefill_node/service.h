@@ -65,7 +65,7 @@ class PrefillService final : public v1::Prefill::CallbackService {
 
   absl::Status StartTransfer(const v1::StartRequest& request, const std::string& request_id,
                              const std::shared_ptr<Writer>& writer);
-  void OnEnd(std::uint64_t key, const std::shared_ptr<Writer>& writer, const absl::Status& status,
+  void OnEnd(std::uint64_t key, const std::shared_ptr<Writer>& writer, absl::Status status,
              const TransferSummary& summary) EXCLUDES(mu_);
 
   const PrefillServiceOptions options_;

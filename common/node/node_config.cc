@@ -99,6 +99,9 @@ config::Section<EngineConfig> EngineSection() {
       .Range(1, 1 << 20)
       .Help("Requests that may wait; more are refused with RESOURCE_EXHAUSTED.");
   s.Bool("prefix_cache", &EngineConfig::prefix_cache).Help("Reuse K/V of known prefixes.");
+  s.Int("max_lora_rank", &EngineConfig::max_lora_rank)
+      .Range(1, 1024)
+      .Help("Adapters of a higher rank are refused at start (adapters are not loaded later).");
   return s;
 }
 

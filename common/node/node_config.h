@@ -59,6 +59,7 @@ struct EngineConfig {
   int max_running = 64;
   int max_waiting = 1024;
   bool prefix_cache = true;
+  int max_lora_rank = 1024;
 };
 config::Section<EngineConfig> EngineSection();
 

@@ -2,10 +2,14 @@
 
 #include <string>
 
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+
 namespace baton {
 namespace {
 
 constexpr size_t kMaxMessageBytes = 4096;
+constexpr char kLimitKey[] = "rpc.max_message_bytes";
 
 std::string Cut(std::string message) {
   if (message.size() <= kMaxMessageBytes) return message;
@@ -28,8 +32,14 @@ absl::Status FromGrpcStatus(const grpc::Status& status) {
   if (status.ok()) return absl::OkStatus();
   const int code = static_cast<int>(status.error_code());
   const bool known = code > 0 && code <= static_cast<int>(absl::StatusCode::kUnauthenticated);
+  std::string message = status.error_message();
+  // gRPC's own text has both sizes, but not where to change the limit.
+  if (status.error_code() == grpc::StatusCode::RESOURCE_EXHAUSTED &&
+      absl::StrContains(message, "larger than max") && !absl::StrContains(message, kLimitKey)) {
+    absl::StrAppend(&message, "; the limit is ", kLimitKey);
+  }
   return absl::Status(known ? static_cast<absl::StatusCode>(code) : absl::StatusCode::kUnknown,
-                      status.error_message());
+                      message);
 }
 
 int ToHttpStatus(absl::StatusCode code) {

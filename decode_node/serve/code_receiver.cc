@@ -61,14 +61,9 @@ class FrameLanding final : public Landing, public std::enable_shared_from_this<F
       Lose("corrupt", s);
       return;
     }
-    if (!transfer_->Import(head_, buffer_.get())) {
+    if (!transfer_->Import(head_, buffer_.get(), start)) {
       shared_->dropped.With({"stale"}).Increment();
       return;
-    }
-    {
-      MutexLock lock(transfer_->mu_);
-      transfer_->progress_.import_s +=
-          std::chrono::duration<double>(SteadyClock::now() - start).count();
     }
     transfer_->callbacks_.on_rows();
   }
@@ -93,15 +88,15 @@ IncomingTransfer::IncomingTransfer(IncomingSpec spec, IncomingCallbacks callback
       kv_heads_(spec.landing->kv_heads),
       last_frame_ns_(SteadyClock::now().time_since_epoch().count()),
       landing_(std::move(spec.landing)) {
-  const auto rows = static_cast<std::size_t>(landing_->end - landing_->begin);
-  have_.assign(static_cast<std::size_t>(landing_->layers), std::vector<bool>(rows));
-  rows_missing_ = static_cast<std::int64_t>(rows) * landing_->layers;
+  const auto pages = static_cast<std::size_t>(end_row_ / kPageRows - landing_->first_page);
+  taken_.assign(static_cast<std::size_t>(layers_), std::vector<bool>(pages));
+  pages_missing_ = static_cast<std::int64_t>(pages) * layers_;
 }
 
 IncomingProgress IncomingTransfer::progress() const {
   MutexLock lock(mu_);
   IncomingProgress p = progress_;
-  p.complete = rows_missing_ == 0;
+  p.complete = pages_missing_ == 0;
   p.last_frame = SteadyClock::time_point(SteadyClock::duration(last_frame_ns_.load()));
   return p;
 }
@@ -116,7 +111,8 @@ absl::Status IncomingTransfer::CheckHead(const FrameHead& head, std::uint64_t pa
   const auto kv_heads = static_cast<std::uint32_t>(kv_heads_);
   if (h.kind != FrameKind::kRawKv) return absl::InvalidArgumentError("kind");
   if (h.layer >= static_cast<std::uint32_t>(layers_)) return absl::InvalidArgumentError("layer");
-  if (h.token_begin % kPageRows != 0 || h.token_begin < static_cast<std::uint32_t>(first_row_) ||
+  if (h.token_begin % kPageRows != 0 || h.token_end % kPageRows != 0 ||
+      h.token_begin < static_cast<std::uint32_t>(first_row_) ||
       h.token_end > static_cast<std::uint32_t>(end_row_) || h.token_begin >= h.token_end) {
     return absl::InvalidArgumentError("token range");
   }
@@ -135,23 +131,19 @@ absl::Status IncomingTransfer::CheckHead(const FrameHead& head, std::uint64_t pa
 
 // Page `page` counts from the sequence's start. Rows before the landing's begin are the sinks this
 // node computed itself: they stay.
-void IncomingTransfer::CopyPage(const FrameHead& head, const std::uint8_t* payload,
-                                std::uint32_t kv_head, std::int32_t page,
-                                std::vector<std::byte>& scratch) const NO_THREAD_SAFETY_ANALYSIS {
+void IncomingTransfer::CopyPage(const PrefixLanding& landing, const FrameHead& head,
+                                const std::uint8_t* payload, std::uint32_t kv_head,
+                                std::int32_t page, std::vector<std::byte>& scratch) const {
   const KvPageLayout& layout = spec_.page_layout;
   const std::int32_t in_frame =
       page - static_cast<std::int32_t>(head.header.token_begin) / kPageRows;
   const std::uint8_t* k = payload + head.chunks[2 * kv_head].offset + in_frame * layout.k_bytes();
   const std::uint8_t* v =
       payload + head.chunks[2 * kv_head + 1].offset + in_frame * layout.v_bytes();
-  const PageRef& ref =
-      landing_->pages[head.header.layer * static_cast<std::size_t>(landing_->kv_heads) + kv_head]
-                     [static_cast<std::size_t>(page - landing_->first_page)];
-  const std::int32_t base = page * kPageRows;
-  const std::int32_t row_begin = std::max(0, landing_->begin - base);
-  const std::int32_t row_end =
-      std::min(kPageRows, static_cast<std::int32_t>(head.header.token_end) - base);
-  if (row_begin == 0 && row_end == kPageRows) {
+  const PageRef& ref = landing.pages[head.header.layer * static_cast<std::size_t>(kv_heads_) +
+                                     kv_head][static_cast<std::size_t>(page - landing.first_page)];
+  const std::int32_t row_begin = std::max(0, landing.begin - page * kPageRows);
+  if (row_begin == 0) {
     std::memcpy(ref.data() + layout.k_offset(), k, layout.k_bytes());
     std::memcpy(ref.data() + layout.v_offset(), v, layout.v_bytes());
     return;
@@ -159,40 +151,48 @@ void IncomingTransfer::CopyPage(const FrameHead& head, const std::uint8_t* paylo
   scratch.resize(layout.payload_bytes());
   std::memcpy(scratch.data(), k, layout.k_bytes());
   std::memcpy(scratch.data() + layout.k_bytes(), v, layout.v_bytes());
-  CopyKvRows(layout, scratch.data(), ref.data(), row_begin, row_end);
+  CopyKvRows(layout, scratch.data(), ref.data(), row_begin, kPageRows);
 }
 
-bool IncomingTransfer::Import(const FrameHead& head, const std::uint8_t* payload) {
+bool IncomingTransfer::Import(const FrameHead& head, const std::uint8_t* payload,
+                              SteadyClock::time_point start) {
   const FrameHeader& h = head.header;
-  MutexLock lock(mu_);
-  if (closed_) return false;
-  std::vector<std::byte> scratch;
   const auto first = static_cast<std::int32_t>(h.token_begin) / kPageRows;
   const auto last = first + static_cast<std::int32_t>(PagesOf(h));
-  for (std::uint32_t head_index = 0; head_index < static_cast<std::uint32_t>(landing_->kv_heads);
-       ++head_index) {
+  std::shared_ptr<const PrefixLanding> landing;
+  std::vector<std::int32_t> pages;
+  {
+    MutexLock lock(mu_);
+    if (closed_) return false;
+    landing = landing_;
     for (std::int32_t page = first; page < last; ++page) {
-      CopyPage(head, payload, head_index, page, scratch);
+      auto taken = taken_[h.layer][static_cast<std::size_t>(page - landing->first_page)];
+      if (!taken) pages.push_back(page);
+      taken = true;
+    }
+    ++importing_;
+  }
+  std::vector<std::byte> scratch;
+  for (std::uint32_t kv_head = 0; kv_head < static_cast<std::uint32_t>(kv_heads_); ++kv_head) {
+    for (const std::int32_t page : pages) {
+      CopyPage(*landing, head, payload, kv_head, page, scratch);
     }
   }
-  std::vector<bool>& have = have_[h.layer];
-  for (std::int32_t t = std::max<std::int32_t>(landing_->begin, h.token_begin);
-       t < static_cast<std::int32_t>(h.token_end); ++t) {
-    const auto i = static_cast<std::size_t>(t - landing_->begin);
-    if (!have[i]) {
-      have[i] = true;
-      --rows_missing_;
-    }
-  }
+  landing.reset();  // Close's caller may count on being the last holder
+  MutexLock lock(mu_);
+  pages_missing_ -= static_cast<std::int64_t>(pages.size());
   ++progress_.frames;
   progress_.bytes += h.payload_bytes;
+  progress_.import_s += std::chrono::duration<double>(SteadyClock::now() - start).count();
+  if (--importing_ == 0) idle_.NotifyAll();
   return true;
 }
 
 void IncomingTransfer::Close() {
-  std::shared_ptr<PrefixLanding> dropped;
+  std::shared_ptr<PrefixLanding> dropped;  // pages go back outside the lock
   MutexLock lock(mu_);
   closed_ = true;
+  idle_.Wait(mu_, [this]() REQUIRES(mu_) { return importing_ == 0; });
   dropped = std::move(landing_);
 }
 

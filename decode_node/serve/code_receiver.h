@@ -70,10 +70,13 @@ class IncomingTransfer {
   absl::Status CheckHead(const FrameHead& head, std::uint64_t payload_bytes) const;
   // False: this sequence number has been seen.
   bool Claim(std::uint32_t sequence) EXCLUDES(claim_mu_);
-  // Copies rows; false after Close.
-  bool Import(const FrameHead& head, const std::uint8_t* payload) EXCLUDES(mu_);
-  void CopyPage(const FrameHead& head, const std::uint8_t* payload, std::uint32_t kv_head,
-                std::int32_t page, std::vector<std::byte>& scratch) const;
+  // Copies rows, beside other frames; false after Close. A page that an earlier frame has taken is
+  // left as it is. `start` is when work on the frame began.
+  bool Import(const FrameHead& head, const std::uint8_t* payload,
+              std::chrono::steady_clock::time_point start) EXCLUDES(mu_);
+  void CopyPage(const PrefixLanding& landing, const FrameHead& head, const std::uint8_t* payload,
+                std::uint32_t kv_head, std::int32_t page, std::vector<std::byte>& scratch) const;
+  // Waits for copies under way.
   void Close() EXCLUDES(mu_);
 
   const IncomingSpec spec_;  // without the landing
@@ -84,11 +87,13 @@ class IncomingTransfer {
   Mutex claim_mu_;  // the transport's thread must not wait for a copy
   std::unordered_set<std::uint32_t> claimed_ GUARDED_BY(claim_mu_);
 
-  mutable Mutex mu_;  // held while rows are copied: Close is a fence
+  mutable Mutex mu_;  // not held while rows are copied
+  CondVar idle_;
   bool closed_ GUARDED_BY(mu_) = false;
+  int importing_ GUARDED_BY(mu_) = 0;  // copies under way: what Close waits for
   std::shared_ptr<PrefixLanding> landing_ GUARDED_BY(mu_);
-  std::vector<std::vector<bool>> have_ GUARDED_BY(mu_);  // [layer][row - begin]
-  std::int64_t rows_missing_ GUARDED_BY(mu_) = 0;        // over all layers
+  std::vector<std::vector<bool>> taken_ GUARDED_BY(mu_);  // [layer][page - first_page]
+  std::int64_t pages_missing_ GUARDED_BY(mu_) = 0;        // over all layers
   IncomingProgress progress_ GUARDED_BY(mu_);
 };
 

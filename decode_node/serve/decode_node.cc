@@ -38,7 +38,8 @@ class DecodeNode::Impl {
     BATON_ASSIGN_OR_RETURN(const ThreadBudget threads,
                            ThreadBudget::FromConfig(config_.threads.engine.value_or(0),
                                                     config_.threads.worker.value_or(0)));
-    BATON_ASSIGN_OR_RETURN(ModelFiles files, ModelFiles::Open(config_.models));
+    BATON_ASSIGN_OR_RETURN(ModelFiles files,
+                           ModelFiles::Open(config_.models, config_.engine.max_lora_rank));
     BATON_ASSIGN_OR_RETURN(server_, NodeServer::Open("decode", config_, metrics_));
     BATON_ASSIGN_OR_RETURN(host_, ModelHost::Load({.models = config_.models,
                                                    .memory = config_.memory,
@@ -123,6 +124,10 @@ class DecodeNode::Impl {
                                   {"where"}),
         metrics_.AddHistogramFamily("baton_time_to_first_token_seconds",
                                     "Arrival at this node to the first token.", {"model"}),
+        metrics_.AddHistogramFamily("baton_ttft_stage_seconds",
+                                    "What the time to first token is made of; the stages of a "
+                                    "request add up to it.",
+                                    {"model", "stage"}),
         metrics_.AddHistogramFamily("baton_inter_token_latency_seconds",
                                     "Time between tokens of one request.", {"model"},
                                     ShortLatencyBuckets()),

@@ -1,6 +1,7 @@
 #include "decode_node/serve/handoff.h"
 
 #include <algorithm>
+#include <string_view>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -42,6 +43,15 @@ std::string FailureReason(const absl::Status& status) {
 }
 
 }  // namespace
+
+std::string CheckedLane(const std::string& lane) {
+  constexpr std::size_t kLongest = 64;
+  constexpr std::string_view kAllowed =
+      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_/,.:+-";
+  const bool good = !lane.empty() && lane.size() <= kLongest &&
+                    lane.find_first_not_of(kAllowed) == std::string::npos;
+  return good ? lane : "unknown";
+}
 
 std::shared_ptr<Handoff> Handoff::Create(std::shared_ptr<const HandoffEnv> env, HandoffPlan plan,
                                          Strand strand, HandoffCallbacks callbacks) {
@@ -155,6 +165,7 @@ v1::StartRequest Handoff::MakeStart(const std::string& secret) const {
 // The transfer is registered before the call is opened: frames may overtake its first message.
 void Handoff::OpenCall() {
   done_.reset();
+  producer_cached_ = 0;
   last_sign_ = SteadyClock::now();
   if (absl::Status s = BATON_FAULT_POINT("decode.before_start"); !s.ok()) {
     FailAttempt(s);
@@ -199,8 +210,11 @@ void Handoff::OpenCall() {
 
 void Handoff::OnEvent(const v1::StartEvent& event) {
   last_sign_ = SteadyClock::now();
-  if (event.has_accepted() && event.accepted().incarnation() != link_->node.incarnation()) {
-    env_->links.Drop(link_);  // restarted; what it sends was compared again at Start
+  if (event.has_accepted()) {
+    producer_cached_ = event.accepted().cached_tokens();
+    if (event.accepted().incarnation() != link_->node.incarnation()) {
+      env_->links.Drop(link_);  // restarted; what it sends was compared again at Start
+    }
   }
   if (event.has_done()) {
     done_ = event.done();
@@ -235,11 +249,14 @@ void Handoff::PublishIfComplete() {
   }
   HandoffResult result;
   result.producer = link_->node.name();
-  result.lane = done_->lane().empty() ? "unknown" : done_->lane();
+  result.lane = CheckedLane(done_->lane());
+  result.queue_s = done_->queue_s();
   result.prefill_s = done_->prefill_s();
-  result.transfer_s = std::max(0.0, Seconds(progress.last_frame - begin_) - result.prefill_s);
   result.import_s = progress.import_s;
   result.bytes = progress.bytes;
+  // No more than there was, whatever a producer claims.
+  result.producer_cached_tokens =
+      std::min(producer_cached_, static_cast<std::uint32_t>(plan_.tokens.size()));
   env_->seconds.With({kRaw, result.lane}).Observe(Seconds(SteadyClock::now() - begin_));
   env_->bytes.With({kRaw, result.lane}).Increment(static_cast<double>(result.bytes));
   auto on_published = std::move(callbacks_.on_published);

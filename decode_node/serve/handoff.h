@@ -62,11 +62,16 @@ struct HandoffPlan {
 struct HandoffResult {
   std::string producer;  // its name
   std::string lane;
-  double prefill_s = 0;   // the producer's forward
-  double transfer_s = 0;  // begin to last row, minus the forward
-  double import_s = 0;
+  double queue_s = 0;    // as the producer says: waiting for admission there
+  double prefill_s = 0;  // and its forward
+  double import_s = 0;   // work on frames here, all workers added up
   std::uint64_t bytes = 0;
+  std::uint32_t producer_cached_tokens = 0;
 };
+
+// The producer's word for the lane, if it can be one (letters, digits and "_/,.:+-", at most 64 of
+// them); else "unknown": it becomes a metric's label and a line in logs.
+std::string CheckedLane(const std::string& lane);
 
 struct HandoffCallbacks {
   // The space of the first producer that links, or why none does.
@@ -136,6 +141,7 @@ class Handoff : public std::enable_shared_from_this<Handoff> {
   std::shared_ptr<IncomingTransfer> incoming_;
   std::shared_ptr<Call> call_;
   std::optional<v1::StartEvent::Done> done_;
+  std::uint32_t producer_cached_ = 0;  // of the current attempt
   SteadyClock::time_point begin_;
   SteadyClock::time_point last_sign_;  // of life, from the stream
 };

@@ -90,6 +90,18 @@ absl::StatusOr<Strategy> CheckStrategy(const std::string& text, Strategy fallbac
 
 }  // namespace
 
+const char* StrategyName(Strategy strategy) {
+  switch (strategy) {
+    case Strategy::kAuto:
+      return "auto";
+    case Strategy::kOracle:
+      return "oracle";
+    case Strategy::kRaw:
+      return "raw";
+  }
+  return "unknown";
+}
+
 absl::StatusOr<CheckedRequest> CheckRequest(const v1::DecodeRequest& request, const ModelHost& host,
                                             Strategy default_strategy) {
   CheckedRequest out;
@@ -123,6 +135,7 @@ absl::StatusOr<CheckedRequest> CheckRequest(const v1::DecodeRequest& request, co
                absl::StrCat(request.prefill_nodes_size(), " nodes; allowed: ", kMaxProducers));
   }
   out.producers.assign(request.prefill_nodes().begin(), request.prefill_nodes().end());
+  out.no_producer_reason = request.no_prefill_reason();
   out.scope = request.scope().empty() ? kGlobalScope : request.scope();
   std::optional<std::int64_t> asked;
   if (request.has_shared_prefix_tokens()) asked = request.shared_prefix_tokens();
@@ -131,8 +144,16 @@ absl::StatusOr<CheckedRequest> CheckRequest(const v1::DecodeRequest& request, co
   r.request_id = request.request_id();
   r.adapter = m.adapter;
   r.priority = request.priority();
-  // Computed here and not taken from the request: a wrong hash would poison the cache.
+  // Computed here and not taken from the request: a wrong hash would poison the cache. Those of a
+  // router that hashes otherwise would lead it to the wrong nodes for ever, so they are refused.
   r.cache.blocks = ChainHashes(r.tokens, ChainSeed(m.tokenizer->digest(), out.scope));
+  for (int i = 0; i < request.block_hashes_size(); ++i) {
+    if (static_cast<size_t>(i) >= r.cache.blocks.size() ||
+        r.cache.blocks[static_cast<size_t>(i)].Hex() != request.block_hashes(i)) {
+      return Bad(absl::StrCat("block_hashes[", i, "]"),
+                 "is not the hash of that block of token_ids in this scope");
+    }
+  }
   r.cache.exact_space = m.native_space.Digest();
   return out;
 }

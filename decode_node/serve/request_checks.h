@@ -20,7 +20,11 @@ struct CheckedRequest {
   std::int32_t prefix_tokens = 0;  // shareable, a multiple of 64
   std::string scope;
   std::vector<std::string> producers;  // gRPC addresses in order of preference
+  std::string no_producer_reason;      // why there are none, as the router says
 };
+
+// As in the file and in requests.
+const char* StrategyName(Strategy strategy);
 
 // NOT_FOUND: unknown model. INVALID_ARGUMENT: names field, value and limit; a prompt that does not
 // fit gives context, prompt and requested tokens.

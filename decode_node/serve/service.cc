@@ -8,6 +8,7 @@
 #include "common/node/space_proto.h"
 #include "common/rpc/call_context.h"
 #include "common/rpc/status.h"
+#include "decode_node/serve/request_checks.h"
 
 namespace baton {
 namespace {
@@ -90,6 +91,7 @@ grpc::ServerUnaryReactor* DecodeService::Info(grpc::CallbackServerContext* conte
   response->set_kv_pages_total(static_cast<std::uint64_t>(totals.pages_total));
   response->set_draining(draining_);
   response->set_max_queue(static_cast<std::uint32_t>(options_.max_queue));
+  response->set_default_strategy(env_->handoff ? StrategyName(options_.handoff.strategy) : "none");
   auto* reactor = context->DefaultReactor();
   reactor->Finish(grpc::Status::OK);
   return reactor;

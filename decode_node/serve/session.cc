@@ -1,5 +1,6 @@
 #include "decode_node/serve/session.h"
 
+#include <algorithm>
 #include <cmath>
 #include <utility>
 #include <vector>
@@ -92,7 +93,10 @@ std::string Session::WhyNoHandoff() const {
   if (request_.request.sampling.prompt_logprobs) {
     return "log-probabilities of the prompt are computed here";
   }
-  if (request_.producers.empty()) return "no prefill node was named";
+  if (request_.producers.empty()) {
+    const std::string& why = request_.no_producer_reason;
+    return why.empty() ? "no prefill node was named" : why;
+  }
   if (!env_->handoff) return "this node has no transport";
   // One block at least: its first rows are computed here.
   if (request_.prefix_tokens < kBlockTokens) return "the prompt has no shareable prefix";
@@ -196,6 +200,10 @@ void Session::Submit() {
 }
 
 void Session::OnAdmitted(const Admission& admission) {
+  {
+    MutexLock lock(mu_);
+    admitted_at_ = SteadyClock::now();
+  }
   auto h = handoff();
   if (!h) return;
   if (admission.landing) {
@@ -212,7 +220,7 @@ void Session::OnPublished(const HandoffResult& result) {
     if (ended_) return;
     handed_off_ = result;
     published_ = true;
-    published_at_ = SteadyClock::now();
+    handoff_over_at_ = SteadyClock::now();
     handle = handle_;
   }
   model_.engine->PublishPrefix(handle);
@@ -224,6 +232,7 @@ void Session::OnAbandoned(const absl::Status& why) {
     MutexLock lock(mu_);
     if (ended_) return;
     fallback_reason_ = std::string(why.message());
+    handoff_over_at_ = SteadyClock::now();
     handle = handle_;
   }
   if (FailsWithHandoff()) {
@@ -245,12 +254,47 @@ void Session::SetFallback(const std::string& reason) {
   fallback_reason_ = reason;
 }
 
+FirstTokenStages Session::StagesLocked() const {
+  FirstTokenStages s;
+  const auto admitted = admitted_at_.value_or(first_token_);
+  const auto over = handoff_over_at_.value_or(admitted);
+  const double handoff = Seconds(over - admitted);
+  double waited = 0;
+  if (published_) {
+    // The producer's own figures, as far as there is time for them.
+    s.prefill = std::clamp(handed_off_.prefill_s, 0.0, handoff);
+    waited = std::clamp(handed_off_.queue_s, 0.0, handoff - s.prefill);
+  }
+  s.queue = Seconds(admitted - arrival_) + waited;
+  s.transfer = handoff - s.prefill - waited;
+  s.suffix = Seconds(first_token_ - over);
+  return s;
+}
+
+void Session::ObserveFirstToken() {
+  FirstTokenStages s;
+  bool handed_off;
+  {
+    MutexLock lock(mu_);
+    if (ended_) return;  // nobody gets this token
+    s = StagesLocked();
+    handed_off = handoff_over_at_.has_value();
+  }
+  env_->ttft.With({model_.name}).Observe(Seconds(first_token_ - arrival_));
+  env_->stages.With({model_.name, "queue"}).Observe(s.queue);
+  if (handed_off) {
+    env_->stages.With({model_.name, "prefill"}).Observe(s.prefill);
+    env_->stages.With({model_.name, "transfer"}).Observe(s.transfer);
+  }
+  env_->stages.With({model_.name, "suffix"}).Observe(s.suffix);
+}
+
 void Session::OnTokens(TokenDelta delta) {
   const auto now = SteadyClock::now();
   if (!delta.token_ids.empty()) {
     if (!has_token_) {
       first_token_ = now;
-      env_->ttft.With({model_.name}).Observe(Seconds(now - arrival_));
+      ObserveFirstToken();
     } else {
       env_->inter_token.With({model_.name})
           .Observe(Seconds(now - last_token_) / static_cast<double>(delta.token_ids.size()));
@@ -277,23 +321,25 @@ v1::DecodeEvent Session::MakeFinished(const FinishInfo& info) {
   usage->set_transferred_tokens(info.transferred_tokens);
   if (!want_timing_) return event;
   v1::Timing* t = out->mutable_timing();
-  t->set_queue_s(info.queue_s);
-  t->set_suffix_s(info.prefill_s);
   t->set_ttft_s(has_token_ ? Seconds(first_token_ - arrival_) : 0);
   t->set_e2e_s(Seconds(SteadyClock::now() - arrival_));
   MutexLock lock(mu_);
+  if (has_token_) {
+    const FirstTokenStages s = StagesLocked();
+    t->set_queue_s(s.queue);
+    t->set_prefill_s(s.prefill);
+    t->set_transfer_s(s.transfer);
+    t->set_suffix_s(s.suffix);
+  }
   const bool raw = published_ && info.transferred_tokens > 0;
   t->set_strategy(raw ? "raw" : "oracle");
   t->set_fallback_reason(fallback_reason_);
   if (raw) {
-    // Stages that follow each other: the rows computed beside the transfer are not the suffix.
-    t->set_suffix_s(has_token_ ? Seconds(first_token_ - published_at_) : 0);
-    t->set_prefill_s(handed_off_.prefill_s);
-    t->set_transfer_s(handed_off_.transfer_s);
     t->set_import_s(handed_off_.import_s);
     t->set_handoff_bytes(handed_off_.bytes);
     t->set_lane(handed_off_.lane);
     t->set_producer(handed_off_.producer);
+    t->set_producer_cached_tokens(handed_off_.producer_cached_tokens);
   }
   return event;
 }

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "absl/status/status.h"
@@ -33,6 +34,7 @@ struct SessionEnv {
   CounterFamily requests;       // {model, outcome}
   CounterFamily prefixes;       // {where}: prompts with a shareable prefix, by who computed it
   HistogramFamily ttft;         // {model}
+  HistogramFamily stages;       // {model, stage}: what the time to first token is made of
   HistogramFamily inter_token;  // {model}
   HistogramFamily e2e;          // {model}
 };
@@ -40,6 +42,15 @@ struct SessionEnv {
 // What a producer may send for the model: K/V of the weights below its adapter; of any weights in
 // the same layout if the config names another base and no adapter.
 Space AcceptedSpace(const HostedModel& model);
+
+// What the time from a request's arrival at this node to its first token is made of, in seconds;
+// the four add up to it.
+struct FirstTokenStages {
+  double queue = 0;     // waiting: for a link, for admission here and on the producer
+  double prefill = 0;   // the producer's forward
+  double transfer = 0;  // the rest of the hand-off; of one that failed, all of it
+  double suffix = 0;    // the consumer's own prefill
+};
 
 class Session final : public RequestListener, public std::enable_shared_from_this<Session> {
  public:
@@ -74,6 +85,8 @@ class Session final : public RequestListener, public std::enable_shared_from_thi
   // fail.
   bool FailsWithHandoff() const;
   void SetFallback(const std::string& reason) EXCLUDES(mu_);
+  FirstTokenStages StagesLocked() const REQUIRES(mu_);
+  void ObserveFirstToken() EXCLUDES(mu_);
   v1::DecodeEvent MakeFinished(const FinishInfo& info) EXCLUDES(mu_);
   // Writes the final status; only the first call counts.
   void End(const absl::Status& status) EXCLUDES(mu_);
@@ -103,7 +116,8 @@ class Session final : public RequestListener, public std::enable_shared_from_thi
   std::string fallback_reason_ GUARDED_BY(mu_);
   HandoffResult handed_off_ GUARDED_BY(mu_);
   bool published_ GUARDED_BY(mu_) = false;
-  std::chrono::steady_clock::time_point published_at_ GUARDED_BY(mu_);
+  std::optional<std::chrono::steady_clock::time_point> admitted_at_ GUARDED_BY(mu_);
+  std::optional<std::chrono::steady_clock::time_point> handoff_over_at_ GUARDED_BY(mu_);
 };
 
 }  // namespace baton

@@ -18,6 +18,7 @@ struct CallInfo {
   std::string request_id;  // valid by IsValidRequestId
   absl::Time deadline = absl::InfiniteFuture();
   std::chrono::nanoseconds arrival{0};  // Clock::Real().Now() when it arrived; 0: now
+  bool stream = true;                   // false: the client gets nothing before the end
 };
 
 // Receives one generation. Calls come one at a time, on any thread, possibly before Generate

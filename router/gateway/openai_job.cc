@@ -71,6 +71,7 @@ void OpenAiJob::Run(GenerationBackend& backend, const std::string& request_id,
     CallInfo info;
     info.request_id = count == 1 ? request_id : Cat(request_id, "-", i);
     info.arrival = arrival;
+    info.stream = request_.stream;
     // The backend may call the sink before it returns, so no lock is held.
     std::shared_ptr<Generation> generation = backend.Generate(
         std::move(info), std::move(request), std::make_shared<Sink>(shared_from_this(), i));

@@ -132,9 +132,10 @@ void GenerationCall::StartAttempt(const std::shared_ptr<Node>& node) {
   v1::DecodeRequest request = decode_request_;
   request.mutable_resume_token_ids()->Assign(delivered_.begin(), delivered_.end());
   if (request.strategy() != "oracle") {
-    const auto producers = core_.OrderPrefill(route_.model);
-    for (const auto& producer : producers) request.add_prefill_nodes(producer->address());
-    if (!producers.empty()) prefill_lease_ = NodeLease(producers.front());
+    PrefillChoice choice = core_.ChoosePrefill(*node, route_.model);
+    for (const auto& producer : choice.nodes) request.add_prefill_nodes(producer->address());
+    if (!choice.nodes.empty()) prefill_lease_ = NodeLease(choice.nodes.front());
+    request.set_no_prefill_reason(std::move(choice.why_none));
   }
   auto context = std::make_unique<grpc::ClientContext>();
   SetDeadline(*context, info_.deadline);
@@ -189,7 +190,7 @@ void GenerationCall::OnDelta(v1::DecodeEvent::Delta& delta) {
   if (count > 0) {
     if (delivered_.empty()) {
       ttft_s_ = Seconds(now - info_.arrival);
-      core_.metrics.ttft.Observe(ttft_s_);
+      if (!Aborted()) core_.metrics.ttft.With({info_.stream ? "true" : "false"}).Observe(ttft_s_);
     } else {
       const double each = Seconds(now - last_token_) / count;
       for (int i = 0; i < count; ++i) core_.metrics.inter_token.Observe(each);
@@ -345,6 +346,11 @@ void GenerationCall::Abort(absl::Status reason) {
   }
   if (stream) stream->Cancel();
   if (timer) timer->Cancel();
+}
+
+bool GenerationCall::Aborted() {
+  MutexLock lock(mu_);
+  return !aborted_.ok();
 }
 
 bool GenerationCall::EndIfAborted() {

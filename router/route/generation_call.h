@@ -66,6 +66,7 @@ class GenerationCall final : public Generation,
   bool FinishFromDelivered();
 
   void Abort(absl::Status reason) EXCLUDES(mu_);
+  bool Aborted() EXCLUDES(mu_);
   // True when the call is to end; it was ended.
   bool EndIfAborted() EXCLUDES(mu_);
   void Finish(const absl::Status& status) EXCLUDES(mu_);

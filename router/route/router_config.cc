@@ -54,9 +54,16 @@ config::Section<NodesConfig> NodesSection() {
       .CheckItem(CheckNodeAddress)
       .Help("Prefill nodes; none: every prompt is prefilled on its decode node.")
       .Example("[127.0.0.1:7101]");
+  s.Bool("require_prefill", &NodesConfig::require_prefill)
+      .Help(
+          "A model is ready only while a prefill node that fits may serve its prefixes; else it is "
+          "ready and computes them itself.");
   s.Check([](const NodesConfig& c) -> absl::Status {
     if (c.decode.empty()) {
       return absl::InvalidArgumentError("decode: at least one decode node is needed");
+    }
+    if (c.require_prefill && c.prefill.empty()) {
+      return absl::InvalidArgumentError("require_prefill: true, but no prefill node is named");
     }
     return StaticDirectory::Create(c.decode, c.prefill).status();
   });

@@ -32,6 +32,7 @@ struct GatewayConfig {
 struct NodesConfig {
   std::vector<std::string> decode;
   std::vector<std::string> prefill;
+  bool require_prefill = false;
 };
 
 // policy:

@@ -8,6 +8,7 @@
 #include "common/base/logging.h"
 #include "common/base/status_macros.h"
 #include "common/base/strings.h"
+#include "router/route/pair_check.h"
 
 namespace baton {
 namespace {
@@ -84,6 +85,7 @@ RouterCore::~RouterCore() {
 void RouterCore::PollForEver() {
   MutexLock lock(mu_);
   if (stopped_) return;
+  CheckPairs();
   // Polling under the lock: the destructor takes it before it destroys the health table.
   health_->Poll();
   poll_timer_ = executor.After(config.health.interval, [this](bool cancelled) {
@@ -158,35 +160,86 @@ std::shared_ptr<Node> RouterCore::PickDecode(const v1::DecodeModel& model, const
   return nullptr;
 }
 
-std::vector<std::shared_ptr<Node>> RouterCore::OrderPrefill(const v1::DecodeModel& model) const {
-  std::vector<std::shared_ptr<Node>> able;
-  std::vector<std::string> digests;
-  if (model.base_model().empty()) return able;
+PrefillChoice RouterCore::FittingPrefill(const Node& decode, const v1::DecodeModel& model) const {
+  PrefillChoice choice;
+  if (model.base_model().empty() || config.nodes.prefill.empty()) return choice;
+  const auto decode_info = decode.decode_info();
   for (const auto& node : health_->Nodes(NodeRole::kPrefill)) {
     const auto info = node->prefill_info();
-    if (!info || !node->Usable(false)) continue;
-    for (const v1::PrefillModel& theirs : info->models()) {
-      if (theirs.name() != model.base_model()) continue;
-      able.push_back(node);
-      digests.push_back(theirs.space().digest());
-      break;
+    std::string why = "it does not answer now";
+    if (info && node->Usable(false)) {
+      why = WhyNotPair(decode_info ? decode_info->node() : v1::NodeIdentity(), model, *info);
+    }
+    if (why.empty()) {
+      choice.nodes.push_back(node);
+    } else {
+      choice.why_none +=
+          Cat(choice.why_none.empty() ? "" : "; ", "prefill node ", node->address(), ": ", why);
     }
   }
+  if (!choice.nodes.empty()) choice.why_none.clear();
+  return choice;
+}
+
+PrefillChoice RouterCore::ChoosePrefill(const Node& decode, const v1::DecodeModel& model) const {
+  PrefillChoice choice = FittingPrefill(decode, model);
+  if (choice.nodes.empty()) return choice;
+  const std::string& wanted = model.accepts().digest();
+  const auto has_wanted = [&](const Node& node) {
+    const auto info = node.prefill_info();
+    return std::any_of(info->models().begin(), info->models().end(), [&](const auto& theirs) {
+      return theirs.name() == model.base_model() && theirs.space().digest() == wanted;
+    });
+  };
   std::vector<std::shared_ptr<Node>> same;
   std::vector<std::shared_ptr<Node>> others;
-  for (size_t i : prefill_policy_->Order(model.base_model(), LoadsOf(able))) {
-    const std::string& wanted = model.accepts().digest();
-    (wanted.empty() || digests[i] == wanted ? same : others).push_back(able[i]);
+  for (size_t i : prefill_policy_->Order(model.base_model(), LoadsOf(choice.nodes))) {
+    const auto& node = choice.nodes[i];
+    (wanted.empty() || has_wanted(*node) ? same : others).push_back(node);
   }
   same.insert(same.end(), others.begin(), others.end());
   if (same.size() > kMaxPrefillNodes) same.resize(kMaxPrefillNodes);
-  if (same.empty() && !config.nodes.prefill.empty()) {
-    BATON_LOG_EVERY_SEC(30,
-                        "model '{}': none of the {} configured prefill nodes runs its base '{}' "
-                        "now; its prompts are prefilled on the decode node",
-                        model.name(), config.nodes.prefill.size(), model.base_model());
+  choice.nodes = std::move(same);
+  return choice;
+}
+
+std::string RouterCore::WhyNoPrefill(const Node& decode, const v1::DecodeModel& model) const {
+  if (config.nodes.prefill.empty()) return "";
+  const auto info = decode.decode_info();
+  const std::string strategy = info ? info->default_strategy() : "";
+  if (strategy == "none") {
+    return Cat("decode node ", decode.address(), " has no transport: it can use no prefill node");
   }
-  return same;
+  if (strategy == "oracle") {
+    return Cat("handoff.strategy of decode node ", decode.address(),
+               " is oracle: it may use prefill nodes only for requests that ask for it");
+  }
+  return FittingPrefill(decode, model).why_none;
+}
+
+void RouterCore::CheckPairs() {
+  for (const auto& node : health_->Nodes(NodeRole::kDecode)) {
+    const auto info = node->decode_info();
+    if (!info || !node->Usable(false)) continue;
+    for (const v1::DecodeModel& model : info->models()) {
+      PairProblem& known = pair_problems_[{node->address(), model.name()}];
+      const std::string why = WhyNoPrefill(*node, model);
+      // Twice the same: a node that is just starting is not worth a line.
+      if (why == known.why && why != known.said) {
+        known.said = why;
+        if (why.empty()) {
+          BATON_LOG_INFO("model '{}' of decode node {} may use a prefill node now", model.name(),
+                         node->address());
+        } else {
+          BATON_LOG_WARN(
+              "prefill nodes are configured, but none may be used for model '{}' of decode node "
+              "{}, which prefills its prompts itself: {}",
+              model.name(), node->address(), why);
+        }
+      }
+      known.why = why;
+    }
+  }
 }
 
 std::vector<v1::ModelInfo> RouterCore::Models() const {
@@ -200,7 +253,8 @@ std::vector<v1::ModelInfo> RouterCore::Models() const {
         out.set_name(model.name());
         out.set_base_model(model.base_model());
         out.set_max_context_tokens(model.max_context_tokens());
-        out.set_ready(node->Usable(false) && assets.HasTokenizer(model.tokenizer_digest()));
+        out.set_ready(node->Usable(false) && assets.HasTokenizer(model.tokenizer_digest()) &&
+                      (!config.nodes.require_prefill || WhyNoPrefill(*node, model).empty()));
       }
     }
   }

@@ -3,8 +3,10 @@
 
 #include <atomic>
 #include <chrono>
+#include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -28,6 +30,11 @@ struct ModelRoute {
   std::vector<std::shared_ptr<Node>> nodes;  // any state; each may have a tokenizer of its own
 };
 
+struct PrefillChoice {
+  std::vector<std::shared_ptr<Node>> nodes;
+  std::string why_none;  // where there are none though some are configured
+};
+
 // Thread-safe.
 class RouterCore {
  public:
@@ -49,9 +56,10 @@ class RouterCore {
                                    const std::vector<std::shared_ptr<Node>>& tried,
                                    bool suspects) const;
 
-  // Prefill nodes that run the model's base, best first; those that say they hold the very space
-  // the model accepts come before others (the decode node compares spaces and names what differs).
-  std::vector<std::shared_ptr<Node>> OrderPrefill(const v1::DecodeModel& model) const;
+  // Prefill nodes for this model of this decode node, best first: they run its base, their spaces
+  // fit as far as the router can tell; those that say they hold the very space the model accepts
+  // come before others.
+  PrefillChoice ChoosePrefill(const Node& decode, const v1::DecodeModel& model) const;
 
   std::vector<v1::ModelInfo> Models() const;
   bool Ready() const;
@@ -73,6 +81,12 @@ class RouterCore {
   RouterCore(const RouterConfig& config, MetricRegistry& registry, const Clock& clock, int threads);
   void Prefetch(const std::shared_ptr<Node>& node);
   void PollForEver();
+  // As ChoosePrefill, in the directory's order.
+  PrefillChoice FittingPrefill(const Node& decode, const v1::DecodeModel& model) const;
+  // Empty: requests for the model at this node may use a prefill node, or none are configured.
+  std::string WhyNoPrefill(const Node& decode, const v1::DecodeModel& model) const;
+  // Says, when it changes, which models get no prefill node and why.
+  void CheckPairs() REQUIRES(mu_);
 
   const std::unique_ptr<Policy> decode_policy_;
   const std::unique_ptr<Policy> prefill_policy_;
@@ -81,6 +95,12 @@ class RouterCore {
   CondVar idle_;
   int inflight_ GUARDED_BY(mu_) = 0;
   bool stopped_ GUARDED_BY(mu_) = false;
+  struct PairProblem {
+    std::string why;   // now
+    std::string said;  // in the log, the latest
+  };
+  // By address and model; bounded by what the configured nodes serve.
+  std::map<std::pair<std::string, std::string>, PairProblem> pair_problems_ GUARDED_BY(mu_);
   std::shared_ptr<RouterExecutor::Timer> poll_timer_ GUARDED_BY(mu_);
 };
 

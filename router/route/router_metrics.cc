@@ -3,8 +3,10 @@
 namespace baton {
 
 RouterMetrics::RouterMetrics(MetricRegistry& registry)
-    : ttft(registry.AddHistogram("baton_time_to_first_token_seconds",
-                                 "Arrival at the router to the first token.")),
+    : ttft(registry.AddHistogramFamily("baton_time_to_first_token_seconds",
+                                       "Arrival at the router to the first token; stream=false: "
+                                       "of replies that are sent whole.",
+                                       {"stream"})),
       inter_token(registry.AddHistogram("baton_inter_token_latency_seconds",
                                         "Time between tokens, per token after the first.",
                                         ShortLatencyBuckets())),

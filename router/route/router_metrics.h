@@ -8,7 +8,7 @@ namespace baton {
 struct RouterMetrics {
   explicit RouterMetrics(MetricRegistry& registry);
 
-  Histogram ttft;            // arrival to the first delta with a token, stream or not
+  HistogramFamily ttft;      // {stream}: arrival to the first token; "false": nobody saw it then
   Histogram inter_token;     // per token after the first
   Histogram e2e;             // arrival to the end, of finished generations only
   CounterFamily requests;    // {code}: every generation by how it ended

@@ -274,6 +274,34 @@ def wait_all_free(nodes, seconds=20):
         check(running == 0, f"{n.name}: {running} requests still there")
 
 
+def strict_metrics(text):
+    """Parses a scrape as Prometheus' own client does; histograms must be possible ones. Returns {family: samples}."""
+    from prometheus_client.parser import text_string_to_metric_families
+    out = {}
+    for family in text_string_to_metric_families(text):
+        check(family.name not in out, f"{family.name} twice in one scrape")
+        out[family.name] = family.samples
+        if family.type not in ("histogram", "counter"):
+            continue
+        buckets, counts = {}, {}
+        for s in family.samples:
+            check(s.value >= 0 and s.value == s.value, f"impossible value: {s}")
+            labels = dict(s.labels)
+            bound = labels.pop("le", None)
+            key = tuple(sorted(labels.items()))
+            if s.name.endswith("_bucket"):
+                buckets.setdefault(key, []).append((float(bound), s.value))
+            elif s.name.endswith("_count"):
+                counts[key] = s.value
+        for key, series in buckets.items():
+            check(series == sorted(series), f"{family.name}{key}: bounds out of order")
+            values = [v for _, v in series]
+            check(values == sorted(values), f"{family.name}{key}: a decreasing bucket: {series}")
+            check(series[-1] == (float("inf"), counts[key]), f"{family.name}{key}: count and last bucket differ")
+    check(out, "an empty scrape")
+    return out
+
+
 # --- models -----------------------------------------------------------------------------------
 
 def byte_alphabet():
@@ -332,6 +360,74 @@ def write_tiny_model(path, seed=0, layers=3, hidden=64, heads=4, kv_heads=2, hea
                 "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}")
     (path / "tokenizer_config.json").write_text(json.dumps({
         "bos_token": "<|endoftext|>", "eos_token": "<|im_end|>", "chat_template": template, "add_bos_token": False}))
+    return str(path)
+
+
+def write_tiny_gguf(path, folder, templates):
+    """The model of write_tiny_model's `folder` as one GGUF. `templates`: text by name; "" is the nameless one."""
+    import struct
+    from safetensors.numpy import load_file
+    config = json.loads((pathlib.Path(folder) / "config.json").read_text())
+    tokenizer = json.loads((pathlib.Path(folder) / "tokenizer.json").read_text())
+    heads, kv_heads = config["num_attention_heads"], config["num_key_value_heads"]
+    vocab = sorted(tokenizer["model"]["vocab"], key=tokenizer["model"]["vocab"].get)
+    added = len(tokenizer["added_tokens"])
+
+    def text(s):
+        return struct.pack("<Q", len(s.encode())) + s.encode()
+
+    def string(s):
+        return struct.pack("<I", 8) + text(s)
+
+    def u32(v):
+        return struct.pack("<II", 4, v)
+
+    def f32(v):
+        return struct.pack("<If", 6, v)
+
+    def array(kind, items):
+        return struct.pack("<IIQ", 9, kind, len(items)) + b"".join(items)
+    meta = {"general.architecture": string("llama"),
+            "llama.block_count": u32(config["num_hidden_layers"]), "llama.context_length": u32(config["max_position_embeddings"]),
+            "llama.embedding_length": u32(config["hidden_size"]), "llama.feed_forward_length": u32(config["intermediate_size"]),
+            "llama.attention.head_count": u32(heads), "llama.attention.head_count_kv": u32(kv_heads),
+            "llama.attention.key_length": u32(config["head_dim"]), "llama.attention.value_length": u32(config["head_dim"]),
+            "llama.attention.layer_norm_rms_epsilon": f32(config["rms_norm_eps"]), "llama.rope.freq_base": f32(config["rope_theta"]),
+            "tokenizer.ggml.model": string("gpt2"), "tokenizer.ggml.pre": string("gpt-2"),
+            "tokenizer.ggml.tokens": array(8, [text(t) for t in vocab]),
+            "tokenizer.ggml.token_type": array(5, [struct.pack("<i", 3 if i >= len(vocab) - added else 1) for i in range(len(vocab))]),
+            "tokenizer.ggml.merges": array(8, []), "tokenizer.ggml.add_bos_token": struct.pack("<IB", 7, 0),
+            "tokenizer.ggml.bos_token_id": u32(config["bos_token_id"]), "tokenizer.ggml.eos_token_id": u32(config["eos_token_id"])}
+    for name, template in templates.items():
+        meta["tokenizer.chat_template" + ("." + name if name else "")] = string(template)
+    if len(templates) > 1:
+        meta["tokenizer.chat_templates"] = array(8, [text(n) for n in templates if n])
+
+    def rotated(w, n):
+        # llama.cpp keeps the pairs that RoPE turns side by side.
+        return w.reshape(n, 2, w.shape[0] // n // 2, w.shape[1]).swapaxes(1, 2).reshape(w.shape)
+    names = {"self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v", "self_attn.o_proj": "attn_output",
+             "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down", "input_layernorm": "attn_norm",
+             "post_attention_layernorm": "ffn_norm"}
+    tensors = {}
+    for name, w in load_file(pathlib.Path(folder) / "model.safetensors").items():
+        part = name.split(".")
+        if part[1] == "layers":
+            kind = ".".join(part[3:-1])
+            if kind in ("self_attn.q_proj", "self_attn.k_proj"):
+                w = rotated(w, heads if "q_" in kind else kv_heads)
+            tensors[f"blk.{part[2]}.{names[kind]}.weight"] = w
+        else:
+            tensors[{"model.embed_tokens.weight": "token_embd.weight", "model.norm.weight": "output_norm.weight",
+                     "lm_head.weight": "output.weight"}[name]] = w
+    head = struct.pack("<IIQQ", 0x46554747, 3, len(tensors), len(meta)) + b"".join(text(k) + v for k, v in meta.items())
+    data = b""
+    for name, w in tensors.items():
+        head += text(name) + struct.pack("<I", w.ndim) + struct.pack(f"<{w.ndim}Q", *w.shape[::-1]) + struct.pack("<IQ", 0, len(data))
+        data += np.ascontiguousarray(w, np.float32).tobytes()
+        data += bytes(-len(data) % 32)
+    path = pathlib.Path(path)
+    path.write_bytes(head + bytes(-len(head) % 32) + data)
     return str(path)
 
 

@@ -3,7 +3,9 @@
 
 #include <cstring>
 #include <filesystem>
+#include <functional>
 
+#include "absl/strings/str_cat.h"
 #include "common/base/ids.h"
 #include "common/node/space_proto.h"
 #include "gmock/gmock.h"
@@ -107,6 +109,7 @@ TEST_F(ProducerTest, BadRequestsAreRefusedByName) {
   ExpectRefused(r, kInvalid, HasSubstr("block_hashes[0]"));
 }
 
+// Case pd-06: one item at a time, with both values.
 TEST_F(ProducerTest, SpacesThatDifferAreNamed) {
   constexpr auto kPrecondition = absl::StatusCode::kFailedPrecondition;
   Space space = Producer::SpaceOf(model());
@@ -117,21 +120,29 @@ TEST_F(ProducerTest, SpacesThatDifferAreNamed) {
     *r.mutable_wants() = ToProto(s);
     return r;
   };
-  ExpectRefused(with([](Space& s) { s.weights_digest = "w"; }), kPrecondition,
-                HasSubstr("weights_digest"));
-  ExpectRefused(with([](Space& s) { s.tokenizer_digest = "t"; }), kPrecondition,
-                HasSubstr("tokenizer_digest"));
-  ExpectRefused(with([](Space& s) { s.layout.dtype = "bf16"; }), kPrecondition,
-                AllOf(HasSubstr("dtype"), HasSubstr("bf16"), HasSubstr("fp32")));
-  ExpectRefused(with([](Space& s) { s.layout.layers = 4; }), kPrecondition, HasSubstr("layers"));
-  ExpectRefused(with([](Space& s) { s.layout.kv_heads = 1; }), kPrecondition,
-                HasSubstr("kv_heads"));
-  ExpectRefused(with([](Space& s) { s.layout.head_dim = 32; }), kPrecondition,
-                HasSubstr("head_dim"));
-  ExpectRefused(with([](Space& s) { s.layout.page_rows = 32; }), kPrecondition,
-                HasSubstr("page_rows"));
-  ExpectRefused(with([](Space& s) { s.layout.rope = "theta=5"; }), kPrecondition,
-                HasSubstr("rope"));
+  const KvLayout& l = space.layout;
+  const struct {
+    const char* field;
+    std::string want, have;
+    std::function<void(Space&)> change;
+  } cases[] = {
+      {"kind", "native_kv", "base_kv", [](Space& s) { s.kind = SpaceKind::kNativeKv; }},
+      {"kind", "code", "base_kv", [](Space& s) { s.kind = SpaceKind::kCode; }},
+      {"weights_digest", "w", space.weights_digest, [](Space& s) { s.weights_digest = "w"; }},
+      {"tokenizer_digest", "t", space.tokenizer_digest, [](Space& s) { s.tokenizer_digest = "t"; }},
+      {"layout.dtype", "bf16", "fp32", [](Space& s) { s.layout.dtype = "bf16"; }},
+      {"layout.layers", "4", "3", [](Space& s) { s.layout.layers = 4; }},
+      {"layout.kv_heads", "1", "2", [](Space& s) { s.layout.kv_heads = 1; }},
+      {"layout.head_dim", "32", "16", [](Space& s) { s.layout.head_dim = 32; }},
+      {"layout.page_rows", "32", "16", [](Space& s) { s.layout.page_rows = 32; }},
+      {"layout.block_tokens", "16", "64", [](Space& s) { s.layout.block_tokens = 16; }},
+      {"layout.rope", "theta=5", l.rope, [](Space& s) { s.layout.rope = "theta=5"; }},
+      {"encoder_digest", "e", "", [](Space& s) { s.encoder_digest = "e"; }},
+  };
+  for (const auto& c : cases) {
+    ExpectRefused(with(c.change), kPrecondition,
+                  HasSubstr(absl::StrCat(c.field, ": want ", c.want, ", have ", c.have)));
+  }
   EXPECT_TRUE(producer_->Check(with([](Space& s) { s.weights_digest.clear(); })).ok());
 }
 

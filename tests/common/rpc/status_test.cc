@@ -19,6 +19,17 @@ TEST(Status, EveryCodeSurvivesTheRoundTrip) {
   EXPECT_TRUE(FromGrpcStatus(grpc::Status::OK).ok());
 }
 
+// Case len-03: whoever meets the limit of a hop learns which setting it is.
+TEST(Status, AMessageOverTheLimitNamesTheSetting) {
+  const grpc::Status over(grpc::StatusCode::RESOURCE_EXHAUSTED,
+                          "Received message larger than max (5242885 vs. 4194304)");
+  const absl::Status status = FromGrpcStatus(over);
+  EXPECT_EQ(status.message(),
+            "Received message larger than max (5242885 vs. 4194304); the limit is "
+            "rpc.max_message_bytes");
+  EXPECT_EQ(FromGrpcStatus(ToGrpcStatus(status)), status);  // once only, over any number of hops
+}
+
 TEST(Status, CodesNobodyKnowsAreUnknown) {
   EXPECT_EQ(FromGrpcStatus(grpc::Status(static_cast<grpc::StatusCode>(77), "x")).code(),
             absl::StatusCode::kUnknown);

@@ -135,9 +135,9 @@ TEST_F(NodePair, ProducerThatFailsAfterTheLinkGivesWayToTheNext) {
   const std::string two = StartPrefill("two", {Entry("m", "a")});
   StartDecode({Entry("m", "a")});
   const auto prompt = Prompt(600, 9);
-  for (const char* point :
-       {"producer.before_accept", "producer.before_send", "producer.after_layer",
-        "decode.before_start", "decode.on_frame", "decode.before_publish"}) {
+  for (const char* point : {"producer.before_accept", "producer.before_send",
+                            "producer.after_layer", "producer.before_done", "decode.before_start",
+                            "decode.on_frame", "decode.before_publish"}) {
     decode_->host().ClearPrefixCaches();
     ScopedFault fault(point, FailOnce());
     auto request = Request("m", prompt, "raw", {one, two});
@@ -298,6 +298,7 @@ TEST_F(NodePair, CancelBeforeTheHandoffBeginsHoldsNothing) {
                  counter("baton_requests_total", {"model", "outcome"}),
                  counter("baton_prefixes_total", {"where"}),
                  histogram("baton_time_to_first_token_seconds", {"model"}),
+                 histogram("baton_ttft_stage_seconds", {"model", "stage"}),
                  histogram("baton_inter_token_latency_seconds", {"model"}),
                  histogram("baton_e2e_request_latency_seconds", {"model"})});
   auto checked = CheckRequest(Request("m", Prompt(400, 9), "raw", {producer}), decode_->host(),

@@ -33,6 +33,7 @@ struct Answer {
   absl::Status status;
   std::vector<std::int64_t> tokens;
   std::string text;
+  std::vector<v1::TokenLogprobs> logprobs;
   v1::DecodeEvent::Finished finished;
 
   const v1::Timing& timing() const { return finished.timing(); }
@@ -150,6 +151,7 @@ class NodePair : public ::testing::Test {
       if (event.has_delta()) {
         answer.text += event.delta().text();
         for (auto id : event.delta().token_ids()) answer.tokens.push_back(id);
+        for (auto& l : event.delta().logprobs()) answer.logprobs.push_back(l);
       } else {
         answer.finished = event.finished();
       }

@@ -71,6 +71,9 @@ TEST_F(DecodeServiceTest, BadRequestsAreRefusedByName) {
   r = Good();
   r.set_strategy("teleport");
   ExpectRefused(r, kInvalid, AllOf(HasSubstr("strategy"), HasSubstr("teleport")));
+  r = Request("m", Prompt(200, 1), "oracle");
+  r.add_block_hashes(std::string(32, '0'));
+  ExpectRefused(r, kInvalid, HasSubstr("block_hashes[0]"));
   EXPECT_TRUE(Ask(Good()).status.ok());
   ExpectNothingHeld();
 }

@@ -34,6 +34,12 @@ inline std::string LettersFrom(int64_t first, int64_t end) {
   return text;
 }
 
+inline v1::Space SpaceOfDigest(const std::string& digest) {
+  v1::Space space;
+  space.set_digest(digest);
+  return space;
+}
+
 class FakeDecode final : public v1::Decode::CallbackService {
  public:
   explicit FakeDecode(int port = 0) {
@@ -59,6 +65,8 @@ class FakeDecode final : public v1::Decode::CallbackService {
   std::atomic<bool> draining{false};
   std::atomic<int> reported_waiting{0};
   std::string native_space = "space-1";
+  v1::Space accepts = SpaceOfDigest("accepts-1");
+  std::string default_strategy;
   std::string template_text = kChatMl;
   std::string served_template;  // not empty: what GetAsset really sends
 
@@ -84,7 +92,8 @@ class FakeDecode final : public v1::Decode::CallbackService {
     model->set_name("tiny");
     model->set_base_model("base");
     model->mutable_native_space()->set_digest(native_space);
-    model->mutable_accepts()->set_digest("accepts-1");
+    *model->mutable_accepts() = accepts;
+    info->set_default_strategy(default_strategy);
     model->set_tokenizer_digest(ContentDigest(tokenizer_json_));
     if (!template_text.empty()) model->set_chat_template_digest(ContentDigest(template_text));
     model->set_max_context_tokens(256);
@@ -193,9 +202,16 @@ class FakeDecode final : public v1::Decode::CallbackService {
 
 class FakePrefill final : public v1::Prefill::CallbackService {
  public:
-  FakePrefill(std::string model, std::string space)
+  FakePrefill(std::string model, const std::string& digest)
+      : FakePrefill(std::move(model), SpaceOfDigest(digest)) {}
+  FakePrefill(std::string model, v1::Space space)
       : model_(std::move(model)), space_(std::move(space)) {
     server_ = *RpcServer::Start({}, {this});
+  }
+  // What Info says from now on.
+  void SetSpace(v1::Space space) {
+    MutexLock lock(mu_);
+    space_ = std::move(space);
   }
   std::string address() const { return server_->address(); }
 
@@ -203,7 +219,10 @@ class FakePrefill final : public v1::Prefill::CallbackService {
                                  const v1::PrefillInfoRequest*, v1::PrefillInfo* info) override {
     info->mutable_node()->set_incarnation(1);
     info->add_models()->set_name(model_);
-    info->mutable_models(0)->mutable_space()->set_digest(space_);
+    {
+      MutexLock lock(mu_);
+      *info->mutable_models(0)->mutable_space() = space_;
+    }
     auto* reactor = context->DefaultReactor();
     reactor->Finish(grpc::Status::OK);
     return reactor;
@@ -211,7 +230,8 @@ class FakePrefill final : public v1::Prefill::CallbackService {
 
  private:
   const std::string model_;
-  const std::string space_;
+  Mutex mu_;
+  v1::Space space_ GUARDED_BY(mu_);
   std::unique_ptr<RpcServer> server_;
 };
 

@@ -40,6 +40,7 @@ TEST(RouterConfigTest, MistakesAreNamed) {
       {"nodes:\n  decode: []\n", "nodes"},
       {"nodes:\n  decode: [no-port]\n", "no-port"},
       {"nodes:\n  decode: [a:1, a:1]\n", "a:1"},
+      {std::string(kNodes) + "  require_prefill: true\n", "require_prefill"},
       {std::string(kNodes) + "polcy: {}\n", "policy"},
       {std::string(kNodes) + "policy:\n  decode: fastest\n", "least_loaded"},
       {std::string(kNodes) + "limits:\n  max_inflight: 0\n", "max_inflight"},

@@ -168,6 +168,60 @@ TEST(RouterTest, StreamsAndNamesEverythingToTheDecodeNode) {
   EXPECT_TRUE(s.Idle());
 }
 
+// Cases pd-06 and yml-04: a pair that does not fit gets no requests and says what differs; where
+// the file demands a prefill node, readiness waits for one.
+TEST(RouterTest, PairsThatDoNotFitAreNamedAndNotUsed) {
+  v1::Space have = SpaceOfDigest("other");
+  have.mutable_layout()->set_layers(4);
+  FakePrefill prefill("base", have);
+  FakeDecode decode;
+  decode.accepts.mutable_layout()->set_layers(3);
+  TestRouter s({decode.address()}, {prefill.address()});
+  TestRouter demanding({decode.address()}, {prefill.address()},
+                       [](RouterConfig& c) { c.nodes.require_prefill = true; });
+  s.WaitReady();
+  const v1::GenerateRequest request = TestRouter::Request();
+  std::string reason;
+  EXPECT_TRUE(Eventually([&] {
+    s.Generate(request);
+    reason = decode.Requests().back().no_prefill_reason();
+    return reason.find("layers") != std::string::npos;
+  })) << reason;
+  EXPECT_THAT(reason, testing::AllOf(HasSubstr(prefill.address()),
+                                     HasSubstr("layout.layers: want 3, have 4")));
+  EXPECT_EQ(decode.Requests().back().prefill_nodes_size(), 0);
+  // The other router has looked at the pair, too.
+  std::this_thread::sleep_for(milliseconds(300));
+  EXPECT_FALSE(demanding.router->Ready());
+
+  have.mutable_layout()->set_layers(3);
+  prefill.SetSpace(have);
+  EXPECT_TRUE(Eventually([&] { return demanding.router->Ready(); }));
+  EXPECT_TRUE(Eventually([&] {
+    s.Generate(request);
+    return decode.Requests().back().prefill_nodes_size() == 1;
+  }));
+}
+
+// Case yml-04: prefill nodes that no decode node may use are told of at start, not for ever.
+TEST(RouterTest, PrefillNodesThatNobodyMayUseAreToldOf) {
+  FakePrefill prefill("base", "accepts-1");
+  FakeDecode decode;
+  decode.default_strategy = "oracle";
+  testing::internal::CaptureStderr();
+  {
+    TestRouter s({decode.address()}, {prefill.address()},
+                 [](RouterConfig& c) { c.nodes.require_prefill = true; });
+    std::this_thread::sleep_for(milliseconds(500));  // several looks at the nodes
+    EXPECT_FALSE(s.router->Ready());
+  }
+  const std::string log = testing::internal::GetCapturedStderr();
+  const size_t at = log.find("prefill nodes are configured, but none may be used");
+  ASSERT_NE(at, std::string::npos) << log;
+  EXPECT_THAT(log.substr(at), HasSubstr("handoff.strategy"));
+  EXPECT_EQ(log.find("prefill nodes are configured", at + 1), std::string::npos) << log;
+}
+
 TEST(RouterTest, ChatUsesTheModelsTemplate) {
   FakeDecode decode;
   TestRouter s({decode.address()});
