@@ -226,6 +226,7 @@ struct Call {
     }
     shape.scale = static_cast<float>(
         options.scale != 0 ? options.scale : 1.0 / std::sqrt(static_cast<double>(q.size(2))));
+    TORCH_CHECK(options.window >= 0, op, ": window must be at least 0 (none), is ", options.window);
     shape.window = options.window;
     offsets.push_back(0);
     for (int h = 0; h < shape.kv_heads; ++h) {

@@ -99,6 +99,32 @@ TEST_F(TorchOps, KeyMassEqualsTheColumnSums) {
   EXPECT_LT(MaxDifference(KeyMass(q, q_positions, result[1], kv, {}, *pool_), want), 2e-4);
 }
 
+// The window reaches both kernels, and parts of a cache are one.
+TEST_F(TorchOps, SlidingWindowEqualsAMask) {
+  const at::Tensor q = at::randn({40, 4, 64});
+  const at::Tensor k = at::randn({190, 2, 64}), v = at::randn({190, 2, 64});
+  const at::Tensor q_positions = Arange(150, 190);
+  const at::Tensor ahead = q_positions.unsqueeze(1) - Arange(0, 190).unsqueeze(0);
+  const auto pages = [&](std::int64_t b, std::int64_t e) {
+    return PagedKv::Create(k.slice(0, b, e), v.slice(0, b, e), Arange(b, e), {}, DType::kF32);
+  };
+  for (const int window : {1, 16, 37}) {
+    const at::Tensor hidden = (ahead < 0).logical_or(ahead >= window);
+    const at::Tensor scores =
+        at::matmul(HeadsFirst(q), HeadsFirst(k).repeat_interleave(2, 1).transpose(-1, -2)) / 8.0;
+    const at::Tensor weights = scores.masked_fill(hidden, -INFINITY).to(at::kDouble).softmax(-1);
+    const at::Tensor want =
+        at::matmul(weights, HeadsFirst(v).repeat_interleave(2, 1).to(at::kDouble));
+    const std::vector<PagedKv> kv = {pages(0, 129), pages(129, 190)};
+    const auto result = Attention(q, q_positions, kv, {.window = window}, *pool_);
+    EXPECT_LT(MaxDifference(HeadsFirst(result[0]), want), 5e-6) << window;
+    EXPECT_LT(MaxDifference(KeyMass(q, q_positions, result[1], kv, {.window = window}, *pool_),
+                            weights.sum(2).reshape({2, 2, 190}).sum(1)),
+              2e-4)
+        << window;
+  }
+}
+
 TEST_F(TorchOps, WrongArgumentsAreNamed) {
   const auto message = [](auto&& call) -> std::string {
     try {
@@ -130,6 +156,10 @@ TEST_F(TorchOps, WrongArgumentsAreNamed) {
                 Attention(at::ones({1, 3, 8}), Arange(0, 1), {kv}, {}, *pool_);
               }),
               testing::HasSubstr("2 kv heads do not divide 3 query heads"));
+  EXPECT_THAT(message([&] {
+                Attention(at::ones({1, 2, 8}), Arange(0, 1), {}, {.window = -1}, *pool_);
+              }),
+              testing::HasSubstr("window must be at least 0"));
 }
 
 TEST_F(TorchOps, EmptyInputs) {
