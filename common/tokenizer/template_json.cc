@@ -226,7 +226,9 @@ bool TemplateJson::Write(size_t limit, int indent, int depth, std::string* out) 
     out->append(object ? "{}" : "[]");
   } else {
     const auto line = [&](int level) {
-      if (indent > 0) out->append("\n").append(static_cast<size_t>(indent * level), ' ');
+      if (indent > 0) {
+        out->append("\n").append(static_cast<size_t>(indent) * static_cast<size_t>(level), ' ');
+      }
     };
     const size_t count = object ? members_.size() : items_.size();
     out->push_back(object ? '{' : '[');
