@@ -143,10 +143,10 @@ void FromQ6_K(const std::byte* src, float* dst, int64_t n) {
     const auto block = Load<BlockQ6_K>(src);
     const float d = HalfToFloat(block.d);
     for (int k = 0; k < kSuperBlock; ++k) {
-      const int half = k / 128, j = k % 128 / 32, at = k % 32;
+      const int half = k / 128, j = k % 128 / 32, at = k % 32, group = k / 16;
       const int low = block.ql[64 * half + at + 32 * (j % 2)] >> (j / 2 * 4) & 0xF;
       const int high = block.qh[32 * half + at] >> (2 * j) & 3;
-      const float scale = d * static_cast<float>(block.scales[k / 16]);
+      const float scale = d * static_cast<float>(block.scales[group]);
       dst[k] = scale * static_cast<float>((low | high << 4) - 32);
     }
   }
