@@ -212,7 +212,8 @@ absl::StatusOr<ModelConfig> Parse(const GgufFile& file) {
   BATON_RETURN_IF_ERROR(ReadShape(file, keys, &config));
   config.tie_embeddings = file.Find("output.weight") == nullptr;
   config.qk_norm = architecture == "qwen3";
-  config.qkv_bias = file.Find("blk.0.attn_q.bias") != nullptr;
+  // Qwen2 has them by definition: a file without is missing tensors.
+  config.qkv_bias = architecture == "qwen2" || file.Find("blk.0.attn_q.bias") != nullptr;
   config.attention_bias = file.Find("blk.0.attn_output.bias") != nullptr;
   BATON_RETURN_IF_ERROR(ReadRope(file, keys, &config));
   BATON_RETURN_IF_ERROR(ReadTokenIds(file, &config));

@@ -197,6 +197,13 @@ TEST_F(GgufConfigTest, SlidingWindowPattern) {
   ExpectRefused("sliding_window_pattern", absl::StatusCode::kInvalidArgument);
 }
 
+// A qwen2 file whose biases were lost is not taken for a model that has none.
+TEST_F(GgufConfigTest, BiasesOfQwen2AreExpected) {
+  EXPECT_FALSE(Parse()->qkv_bias);
+  Start("qwen2");
+  EXPECT_TRUE(Parse()->qkv_bias);
+}
+
 // Case tpl-08.
 TEST_F(GgufConfigTest, EndTokens) {
   EXPECT_THAT(Parse()->eos_ids, IsEmpty());
