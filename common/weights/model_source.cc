@@ -68,7 +68,7 @@ absl::StatusOr<std::string> ReadIfExists(const std::string& path) {
 // name; empty when there is none.
 std::string VocabularyFile(const std::string& folder) {
   std::error_code error;
-  const std::string model = folder + "/tokenizer.model";
+  std::string model = folder + "/tokenizer.model";
   if (std::filesystem::exists(model, error)) return model;
   std::string found;
   const std::filesystem::directory_iterator end;
@@ -103,6 +103,7 @@ std::vector<std::string> HashTensors(const std::vector<const TensorView*>& views
   work();
   for (std::thread& helper : helpers) helper.join();
   std::vector<std::string> hex;
+  hex.reserve(hashes.size());
   for (const PiecewiseHash& hash : hashes) hex.push_back(hash.Hex());
   return hex;
 }
