@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <iterator>
 #include <ostream>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -215,6 +216,42 @@ INSTANTIATE_TEST_SUITE_P(Variants, GgufFamily, ::testing::ValuesIn(Only([](const
                            return v.gguf != nullptr;
                          })),
                          NameOf);
+
+// A GGUF of every block type, with Q and K rows to be put in order among them, says what
+// Transformers says with the values that the `gguf` package decodes.
+TEST(BlockQuantised, LogitsAndTokensAgreeWithTransformers) {
+  SerialExecutor executor;
+  const Reference ref("kquant");
+  const auto tokens = ref.I32("tokens");
+  const std::string path = ModelTestData("tiny_kquant/model.gguf");
+  std::set<StoredDType> types;
+  const auto source = ModelSource::Open(path);
+  ASSERT_TRUE(source.ok()) << source.status();
+  for (const std::string& name : (*source)->TensorNames()) {
+    types.insert((*source)->GetTensor(name)->view->dtype);
+  }
+  EXPECT_THAT(types, ::testing::UnorderedElementsAre(StoredDType::kF32, StoredDType::kQ5_0,
+                                                     StoredDType::kQ5_1, StoredDType::kQ4_K,
+                                                     StoredDType::kQ5_K, StoredDType::kQ6_K));
+  const auto model = LoadModel(path, executor);
+  ForwardPass pass(model, nullptr, executor);
+  const auto sequence = NewSequence(*model, static_cast<std::int32_t>(tokens.size()));
+  const auto hidden = RunHidden(pass, *model, sequence->view(), tokens);
+  std::vector<std::int32_t> rows;
+  for (std::int32_t r = 7; r < 200; r += 16) rows.push_back(r);
+  const double tolerance =
+      std::max(1e-4, 2 * ref.Scalar("tiny_kquant/eager_vs_sdpa").get<double>());
+  EXPECT_LE(MaxAbsDiff(LogitsOf(pass, *model, hidden, rows), ref.F32("tiny_kquant/logits")),
+            tolerance);
+  const auto want = ref.I32("tiny_kquant/greedy");
+  const auto gaps = ref.F32("tiny_kquant/greedy_gap");
+  const auto got = Greedy(pass, *model, {tokens}, 64)[0];
+  for (std::size_t i = 0; i < want.size(); ++i) {
+    if (got[i] == want[i]) continue;
+    ASSERT_LE(gaps[i], 1e-4) << "at token " << i;
+    break;
+  }
+}
 
 // Transformers 5 spells the same plan with layer_types and rope_parameters.
 TEST(FamilyConfigs, BothFormsOfAConfigGiveTheSamePlan) {

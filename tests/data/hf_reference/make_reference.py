@@ -3,6 +3,7 @@
 
     python make_reference.py tiny                           # tiny random models, LoRA adapters
     python make_reference.py families                       # every family's variants, GGUF forms
+    python make_reference.py kquant                         # a GGUF of block-quantised tensors
     python make_reference.py smollm2 --gguf FILE --text FILE
     python make_reference.py smollm2-lora --gguf FILE --text FILE
 
@@ -305,8 +306,9 @@ def add_variant(ref, name, model, tokens):
     ref.add(prefix + "greedy_gap", gaps)
 
 
-def write_gguf(model, arch, path):
-    """The model as llama.cpp's converter writes it, by the `gguf` package, in F32."""
+def write_gguf(model, arch, path, packed=()):
+    """The model as llama.cpp's converter writes it, by the `gguf` package: in F32, or as `packed`
+    has it (name -> type, rows of bytes)."""
     import gguf
     c = model.config
     arch_id = {v: k for k, v in gguf.MODEL_ARCH_NAMES.items()}[arch]
@@ -344,12 +346,13 @@ def write_gguf(model, arch, path):
     for name, value in model.state_dict().items():
         if name == "lm_head.weight" and c.tie_word_embeddings:
             continue
-        a = value.numpy()
+        kind, a = packed[name] if name in packed else (None, value.numpy())
         if arch == "llama" and ".q_proj." in name:
             a = permute(a, heads)
         if arch == "llama" and ".k_proj." in name:
             a = permute(a, kv_heads)
-        w.add_tensor(names.get_name(name, (".weight", ".bias")), np.ascontiguousarray(a))
+        w.add_tensor(names.get_name(name, (".weight", ".bias")), np.ascontiguousarray(a),
+                     raw_dtype=kind)
     w.write_header_to_file()
     w.write_kv_data_to_file()
     w.write_tensors_to_file()
@@ -423,6 +426,66 @@ def families():
     peft = PeftModel.from_pretrained(base, folder).eval()
     ref.add("tiny_llama_lora_patterns/logits", peft(tokens[None, :40]).logits[0][::4])
     ref.write(HERE / "families")
+
+
+# ---------------------------------------------------------------- block-quantised GGUF
+
+
+def random_blocks(kind, shape, rng):
+    """Blocks whose values are about as large as a linear layer's weights; the `gguf` package reads
+    K-quants but does not write them. [rows, bytes of a row]"""
+    import gguf
+    quants = gguf.GGMLQuantizationType
+    rows, columns = shape
+    block, size = gguf.GGML_QUANT_SIZES[kind]
+    raw = rng.integers(0, 256, (rows, columns // block, size), dtype=np.uint8)
+
+    def put(at, value):
+        raw[..., at:at + 2] = np.full(raw.shape[:-1] + (1,), value, np.float16).view(np.uint8)
+
+    if kind == quants.Q6_K:  # d * scale (+-127) * (q - 32)
+        put(208, 6e-5)
+    else:  # d * scale (63) * q - dmin * min (63): centred when dmin is half of q's range
+        half = 7.5 if kind == quants.Q4_K else 15.5
+        put(0, 4e-3 / (31 * half))
+        put(2, 4e-3 / 31)
+    return raw.reshape(rows, -1)
+
+
+def kquant():
+    """Every block type in one llama GGUF, Q and K rows permuted, and what Transformers says with the
+    values that the `gguf` package decodes."""
+    import gguf
+    from transformers import LlamaConfig, LlamaForCausalLM
+    quants = gguf.GGMLQuantizationType
+    model, _ = build(LlamaForCausalLM, LlamaConfig, 9, tie_word_embeddings=True, hidden_size=256,
+                     num_attention_heads=2, num_key_value_heads=1, head_dim=32,
+                     intermediate_size=64, vocab_size=192, num_hidden_layers=1)
+    kinds = {"q_proj": quants.Q4_K, "k_proj": quants.Q5_K, "v_proj": quants.Q6_K,
+             "o_proj": quants.Q5_0, "gate_proj": quants.Q4_K, "up_proj": quants.Q5_K,
+             "down_proj": quants.Q5_1, "embed_tokens": quants.Q6_K}
+    rng = np.random.default_rng(12)
+    packed = {}
+    for name, p in model.named_parameters():
+        kind = kinds.get(name.split(".")[-2])
+        if kind is None:
+            continue
+        if kind in (quants.Q5_0, quants.Q5_1):
+            raw = gguf.quantize(p.numpy(), kind)
+        else:
+            raw = random_blocks(kind, p.shape, rng)
+            if name.endswith("embed_tokens.weight"):
+                raw[:, 208::210], raw[:, 209::210] = np.float16(4e-4).reshape(1).view(np.uint8)
+        packed[name] = (kind, raw)
+        p.copy_(torch.from_numpy(gguf.dequantize(raw, kind)))
+    folder = DATA / "tiny_kquant"
+    folder.mkdir(exist_ok=True)
+    write_gguf(model, "llama", folder / "model.gguf", packed)
+    tokens = torch.randint(3, 192, (LONG,), generator=torch.Generator().manual_seed(13))
+    ref = Reference()
+    ref.add("tokens", tokens)
+    add_variant(ref, "tiny_kquant", model, tokens)
+    ref.write(HERE / "kquant")
 
 
 # ---------------------------------------------------------------- SmolLM2-135M
@@ -538,7 +601,7 @@ def smollm2_lora(gguf, text_path):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", choices=["tiny", "families", "smollm2", "smollm2-lora"])
+    parser.add_argument("what", choices=["tiny", "families", "kquant", "smollm2", "smollm2-lora"])
     parser.add_argument("--gguf", help="SmolLM2-135M GGUF file")
     parser.add_argument("--text", help="text of Moby Dick")
     args = parser.parse_args()
@@ -546,6 +609,8 @@ def main():
         tiny()
     elif args.what == "families":
         families()
+    elif args.what == "kquant":
+        kquant()
     elif args.what == "smollm2-lora":
         smollm2_lora(args.gguf, args.text)
     else:
