@@ -167,7 +167,7 @@ void ProducerLinks::Get(const std::string& address, const std::string& base_mode
     }
   }
   if (known) {
-    done(*std::move(known));
+    done(*std::move(known));  // NOLINT(bugprone-use-after-move): not queued when known
     return;
   }
   if (call) state_->Call(key, address, base_model, wants);
