@@ -31,6 +31,7 @@ struct TinyLlama {
   int ffn = 128;
   int vocab = 512;
   int max_context = 2048;
+  int sliding_window = 0;  // tokens; above 0 the folder is a Mistral's
   std::uint32_t seed = 1;
   bool tokenizer = true;  // needs vocab >= 259
 };
@@ -125,7 +126,12 @@ inline std::string ConfigJson(const TinyLlama& m) {
   const auto field = [](const char* name, int value) {
     return Quoted(name) + ":" + std::to_string(value) + ",";
   };
-  return "{\"architectures\":[\"LlamaForCausalLM\"],\"model_type\":\"llama\","
+  const std::string family =
+      m.sliding_window > 0
+          ? "{\"architectures\":[\"MistralForCausalLM\"],\"model_type\":\"mistral\"," +
+                field("sliding_window", m.sliding_window)
+          : "{\"architectures\":[\"LlamaForCausalLM\"],\"model_type\":\"llama\",";
+  return family +
          "\"hidden_act\":\"silu\",\"rms_norm_eps\":1e-05,\"rope_theta\":10000.0,"
          "\"rope_scaling\":null,\"attention_bias\":false,\"tie_word_embeddings\":false,"
          "\"torch_dtype\":\"float32\"," +

@@ -165,8 +165,11 @@ TEST(EngineRequest, EndTokensEndWithoutText) {
   const auto first = static_cast<std::int64_t>(std::find(free_run.begin(), free_run.end(), end) -
                                                free_run.begin());
 
+  // Case tpl-08: any id of the list ends it, not only the first.
+  std::int32_t other = 0;
+  while (std::find(free_run.begin(), free_run.end(), other) != free_run.end()) ++other;
   EngineSetup setup;
-  setup.eos = {end};
+  setup.eos = {other, end};
   TestEngine engine(setup);
   EXPECT_EQ(engine.Run(request), free_run);  // ignore_eos
   EngineRequest normal = request;
