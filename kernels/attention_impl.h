@@ -181,20 +181,20 @@ using OutputsFn = void (*)(const float*, const KeyBlock&, unsigned, int, const f
 
 template <DType D>
 ScoresFn ScoresOf(int rows) {
-  constexpr ScoresFn fns[] = {Scores<D, 1>, Scores<D, 2>,
-                              Scores < D,   kScoreRows >= 3 ? 3 : 1 >,
-                              Scores < D,   kScoreRows >= 4 ? 4 : 1 >,
-                              Scores < D,   kScoreRows >= 5 ? 5 : 1 >,
-                              Scores < D,   kScoreRows >= 6 ? 6 : 1 > };
-  return fns[rows - 1];
+  constexpr ScoresFn kFns[] = {Scores<D, 1>, Scores<D, 2>,
+                               Scores < D,   kScoreRows >= 3 ? 3 : 1 >,
+                               Scores < D,   kScoreRows >= 4 ? 4 : 1 >,
+                               Scores < D,   kScoreRows >= 5 ? 5 : 1 >,
+                               Scores < D,   kScoreRows >= 6 ? 6 : 1 > };
+  return kFns[rows - 1];
 }
 template <DType D>
 OutputsFn OutputsOf(int rows) {
-  constexpr OutputsFn fns[] = {
+  constexpr OutputsFn kFns[] = {
       AllOutputs<D, 1>, AllOutputs<D, 2>,          AllOutputs < D, kScoreRows >= 3 ? 3 : 1 >,
       AllOutputs < D,   kScoreRows >= 4 ? 4 : 1 >, AllOutputs < D, kScoreRows >= 5 ? 5 : 1 >,
       AllOutputs < D,   kScoreRows >= 6 ? 6 : 1 > };
-  return fns[rows - 1];
+  return kFns[rows - 1];
 }
 ScoresFn ScoresFor(DType t, int rows) {
   return t == DType::kF32    ? ScoresOf<DType::kF32>(rows)

@@ -7,10 +7,10 @@
 namespace baton {
 
 const KernelTable& Avx2Kernels() {
-  static constexpr KernelTable table = {
+  static constexpr KernelTable kTable = {
       GemmTile, UnpackPanel, AttentionUnitRun, KeyMassUnitRun, TransposeQueries, RmsNormRow,
       RopeRow,  SiluMulRow,  AddRow,           MaxRow,         SumExpRow};
-  return table;
+  return kTable;
 }
 
 }  // namespace baton

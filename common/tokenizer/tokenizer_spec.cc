@@ -163,7 +163,7 @@ std::vector<int32_t> ScoreRanks(const TokenizerSpec& spec) {
   for (size_t id = 0; id < ranks.size(); ++id) {
     const std::string& token = spec.tokens[id];
     if (token.empty() || (spec.byte_fallback && ByteOfToken(token).has_value())) ranks[id] = -1;
-    if (ranks[id] >= 0 && id < spec.scores.size()) order.push_back(id);
+    if (id < spec.scores.size() && ranks[id] >= 0) order.push_back(id);
   }
   std::sort(order.begin(), order.end(),
             [&](size_t a, size_t b) { return spec.scores[a] > spec.scores[b]; });
