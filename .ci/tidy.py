@@ -95,7 +95,7 @@ def check(build, number, unit):
         path = build / "tidy" / f"{os.path.dirname(files[0]).replace('/', '_')}_{number}.cc"
         path.parent.mkdir(exist_ok=True)
         path.write_text("".join(f'#include "{f}"\n' for f in files))
-        run, seconds = tidy(path, [*flags, "-Wno-everything", "-Wreserved-identifier"],
+        run, seconds = tidy(path, [*flags, "-Wno-everything", "-Wreserved-identifier", "-Wthread-safety"],
                             "--checks=-bugprone-suspicious-include")
         if "clang-diagnostic-error" not in run.stdout + run.stderr:
             return files, run.stdout, run.returncode, seconds
