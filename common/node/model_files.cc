@@ -53,9 +53,9 @@ absl::StatusOr<Template> LoadTemplate(const ModelEntry& entry, const ModelSource
     }
     auto text = ReadTextFile(entry.chat_template, kMaxTemplateBytes);
     if (!text.ok()) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("chat_template: \"", entry.chat_template,
-                       "\" is neither chatml, smollm2, llama3 or llama3.1 nor a readable file"));
+      return absl::InvalidArgumentError(absl::StrCat("chat_template: \"", entry.chat_template,
+                                                     "\" is neither a readable file nor one of ",
+                                                     ChatTemplate::Names()));
     }
     BATON_ASSIGN_OR_RETURN(ChatTemplate chat, ChatTemplate::Recognise(*text));
     return Template{*text, std::string(chat.end_of_turn())};

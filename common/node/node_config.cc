@@ -3,6 +3,7 @@
 #include <set>
 
 #include "absl/strings/str_cat.h"
+#include "common/tokenizer/chat_template.h"
 
 namespace baton {
 
@@ -70,7 +71,8 @@ config::Section<ModelEntry> ModelEntrySection() {
       .Help("The name producers use for this model's base; empty: its own name.");
   s.String("chat_template", &ModelEntry::chat_template)
       .ExpandEnv()
-      .Help("chatml, smollm2, llama3, llama3.1 or a file; overrides the model's own.");
+      .Help("A known template's name or a file with its text; overrides the model's own. Names: " +
+            ChatTemplate::Names() + ".");
   s.Int("max_context", &ModelEntry::max_context)
       .Range(0, 4 << 20)
       .Help("Tokens of prompt and completion; 0: what the model was made for.");
