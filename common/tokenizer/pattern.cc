@@ -44,6 +44,14 @@ std::string WithUnicodeSpace(std::string_view pattern) {
   return out;
 }
 
+// \K lets a match begin where the one before it has been already.
+bool MovesItsStart(std::string_view pattern) {
+  for (size_t i = 0; i + 1 < pattern.size(); ++i) {
+    if (pattern[i] == '\\' && pattern[++i] == 'K') return true;
+  }
+  return false;
+}
+
 std::string PcreMessage(int code) {
   PCRE2_UCHAR buffer[256];
   pcre2_get_error_message(code, buffer, sizeof(buffer));
@@ -80,6 +88,9 @@ MatchScratch& ThreadScratch() {
 void Pattern::CodeFree::operator()(pcre2_real_code_8* code) const { pcre2_code_free(code); }
 
 absl::StatusOr<Pattern> Pattern::Create(std::string_view pattern) {
+  if (MovesItsStart(pattern)) {
+    return absl::InvalidArgumentError(Cat("pattern '", pattern, "': \\K is not supported"));
+  }
   const std::string translated = WithUnicodeSpace(pattern);
   int error = 0;
   PCRE2_SIZE offset = 0;
@@ -107,7 +118,7 @@ absl::StatusOr<std::optional<Pattern::Range>> Pattern::Find(std::string_view tex
   }
   const PCRE2_SIZE* range = pcre2_get_ovector_pointer(scratch.data);
   if (range[0] < start || range[1] < range[0]) {
-    return absl::InvalidArgumentError("the tokenizer's split pattern moves its own start (\\K)");
+    return absl::ResourceExhaustedError("the tokenizer's split pattern matches backwards");
   }
   return std::optional<Range>({range[0], range[1]});
 }

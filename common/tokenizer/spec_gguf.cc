@@ -131,7 +131,9 @@ absl::Status ReadSentencePiece(const GgufVocab& vocab, TokenizerSpec* spec) {
   spec->scores = vocab.scores;
   for (size_t id = 0; id < vocab.tokens.size(); ++id) {
     const std::string_view text = vocab.tokens[id];
-    if (std::isnan(vocab.scores[id])) return Malformed("scores", Cat("token ", id, " has NaN"));
+    if (!std::isfinite(vocab.scores[id])) {
+      return Malformed("scores", Cat("token ", id, " has no finite score"));
+    }
     if (text.size() > kMaxPieceBytes) {
       return Malformed("tokens", Cat("token ", id, " has ", text.size(), " bytes, at most ",
                                      kMaxPieceBytes, " are allowed"));

@@ -1,6 +1,8 @@
 // tokenizer.json -> TokenizerSpec.
 #include <algorithm>
+#include <cmath>
 #include <exception>
+#include <limits>
 #include <utility>
 
 #include "common/base/status_macros.h"
@@ -19,6 +21,9 @@ using tokenizer_json::Json;
 using tokenizer_json::StringOr;
 using tokenizer_json::TokenId;
 using tokenizer_json::TypeOf;
+
+// Each step of splitting calls the next one.
+constexpr size_t kMaxSteps = 64;
 
 absl::Status Malformed(std::string_view what) {
   return absl::InvalidArgumentError(Cat("tokenizer.json: ", what));
@@ -42,6 +47,7 @@ absl::Status ReadNormalizer(const Json& part, TokenizerSpec* spec) {
   using Kind = NormalizerStep::Kind;
   if (part.is_null()) return absl::OkStatus();
   const std::string type = TypeOf(part);
+  if (spec->normalizer.size() >= kMaxSteps) return Unsupported("a normalizer of so many steps");
   if (type == "Sequence" && At(part, "normalizers").is_array()) {
     for (const Json& inner : At(part, "normalizers")) {
       if (TypeOf(inner) == "Sequence") return Unsupported("a nested normalizer Sequence");
@@ -118,6 +124,7 @@ absl::Status ReadMetaspace(const Json& part, TokenizerSpec* spec) {
 absl::Status ReadPreTokenizer(const Json& part, TokenizerSpec* spec) {
   const std::string type = TypeOf(part);
   if (spec->byte_level) return Unsupported(Cat("pre-tokenizer '", type, "' after ByteLevel"));
+  if (spec->splits.size() >= kMaxSteps) return Unsupported("a pre-tokenizer of so many steps");
   SplitStep step;
   if (type == "Digits") {
     BATON_ASSIGN_OR_RETURN(const bool single, BoolOr(part, "individual_digits", false));
@@ -322,8 +329,11 @@ absl::Status ReadScores(const Json& scores, TokenizerSpec* spec) {
   if (!scores.is_array() || scores.size() > static_cast<size_t>(kMaxVocab)) {
     return Malformed("baton.scores must be an array of numbers");
   }
+  if (spec->byte_level) return Malformed("baton.scores doesn't go with ByteLevel");
   for (const Json& score : scores) {
-    if (!score.is_number()) return Malformed("baton.scores must be an array of numbers");
+    if (!score.is_number() || std::abs(score.get<double>()) > std::numeric_limits<float>::max()) {
+      return Malformed("baton.scores must be an array of 32-bit numbers");
+    }
     spec->scores.push_back(score.get<float>());
   }
   return absl::OkStatus();

@@ -221,7 +221,7 @@ absl::Status AddPiece(Piece piece, TokenizerSpec* spec) {
         Cat("piece ", id, " has ", piece.text.size(), " bytes, must have 1 to ", kMaxPieceBytes));
   }
   if (FirstInvalidUtf8(piece.text)) return Malformed(Cat("piece ", id, " is not UTF-8"));
-  if (std::isnan(piece.score)) return Malformed(Cat("piece ", id, " has no score"));
+  if (!std::isfinite(piece.score)) return Malformed(Cat("piece ", id, " has no finite score"));
   AddedToken added;
   added.id = id;
   added.content = piece.text;

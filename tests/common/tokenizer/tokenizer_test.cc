@@ -298,6 +298,10 @@ TEST(TokenizerTest, WhatIsNotSupportedIsNamed) {
     EXPECT_THAT(refusal("/decoder", {{"type", type}}), HasSubstr(type));
   }
   EXPECT_THAT(refusal("/pre_tokenizer", Json()), HasSubstr("decoder"));
+  const Json split = {{"type", "Digits"}};
+  EXPECT_THAT(
+      refusal("/pre_tokenizer", {{"type", "Sequence"}, {"pretokenizers", Json(100'000, split)}}),
+      HasSubstr("many steps"));
   EXPECT_THAT(refusal("/model/byte_fallback", true), HasSubstr("byte_fallback"));
   EXPECT_THAT(refusal("/model/dropout", 0.1), HasSubstr("dropout"));
   EXPECT_THAT(refusal("/model/end_of_word_suffix", "</w>"), HasSubstr("end_of_word_suffix"));
@@ -339,8 +343,15 @@ TEST(TokenizerTest, MalformedIsRefused) {
   json = TinyTokenizer();
   json["baton"]["vocab_size"] = 1e9;
   EXPECT_TRUE(refused(json));
-  json["baton"] = {{"scores", {"x"}}};
+  json["baton"] = {{"scores", {1.0, 2.0}}};  // go with characters only
   EXPECT_TRUE(refused(json));
+  json["pre_tokenizer"] = nullptr;
+  json["decoder"] = {{"type", "Fuse"}};
+  EXPECT_FALSE(refused(json));
+  for (const Json& score : {Json("x"), Json(1e300)}) {
+    json["baton"]["scores"][0] = score;
+    EXPECT_TRUE(refused(json));
+  }
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 #include <cmath>
 #include <filesystem>
 #include <fstream>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -470,6 +471,7 @@ TEST(SentencePieceModelTest, BrokenFilesAreRefused) {
   refused(SmallModel().Piece("", 0, 1));
   refused(SmallModel().Piece("\xff", 0, 1));
   refused(SmallModel().Piece("x", std::nanf(""), 1));
+  refused(SmallModel().Piece("x", -std::numeric_limits<float>::infinity(), 1));
   refused(SmallModel().Piece("x", 0, 7));
   refused(SmallModel().Piece("a", 0, 1));       // twice
   refused(SmallModel().Piece("<unk2>", 0, 2));  // two unknown pieces
@@ -483,6 +485,36 @@ TEST(SentencePieceModelTest, BrokenFilesAreRefused) {
   }
   // Groups within groups are skipped without deep recursion.
   EXPECT_FALSE(LoadStatus(good + std::string(100'000, '\x3b')).ok());
+}
+
+// A GGUF file whose only optional key has the wrong type.
+struct WrongType {
+  std::string key;
+  bool Has(std::string_view name) const { return name == key; }
+  static absl::Status Wrong() { return absl::InvalidArgumentError("wrong type"); }
+  absl::StatusOr<std::string_view> GetString(std::string_view name) const {
+    if (name == key) return Wrong();
+    return std::string_view("llama");
+  }
+  absl::StatusOr<std::vector<std::string_view>> GetStringArray(std::string_view name) const {
+    if (name == key) return Wrong();
+    return std::vector<std::string_view>{"a"};
+  }
+  absl::StatusOr<bool> GetBool(std::string_view) const { return Wrong(); }
+  absl::StatusOr<int64_t> GetInt(std::string_view) const { return Wrong(); }
+  absl::StatusOr<std::vector<int64_t>> GetIntArray(std::string_view) const { return Wrong(); }
+  absl::StatusOr<std::vector<float>> GetFloatArray(std::string_view) const { return Wrong(); }
+};
+
+// Case cfg-05: a flag of the wrong type is an error, not a default.
+TEST(GgufVocabTest, KeysOfTheWrongTypeAreErrors) {
+  EXPECT_TRUE(ReadGgufVocab(WrongType{"none"}).ok());
+  for (const char* key :
+       {"pre", "token_type", "scores", "merges", "bos_token_id", "eos_token_id", "unknown_token_id",
+        "add_bos_token", "add_space_prefix", "remove_extra_whitespaces"}) {
+    const auto vocab = ReadGgufVocab(WrongType{absl::StrCat("tokenizer.ggml.", key)});
+    EXPECT_EQ(vocab.status().code(), absl::StatusCode::kInvalidArgument) << key;
+  }
 }
 
 // A folder that has only tokenizer.model or only *.tiktoken.
