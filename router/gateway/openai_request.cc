@@ -214,6 +214,7 @@ void RefuseUnsupported(JsonReader& in, OpenAiKind kind) {
   for (const char* key : {"audio", "prediction", "web_search_options", "suffix", "prompt_logprobs",
                           "guided_json", "guided_regex", "use_beam_search"}) {
     const json* value = in.Get(key);
+    // NOLINTNEXTLINE(readability-container-size-empty): a JSON value, not a container
     if (value != nullptr && *value != "" && *value != false) {
       return in.Fail(key, Cat("'", key, "' is not supported"));
     }

@@ -139,7 +139,7 @@ void AssetCache::Get(const std::string& digest, std::vector<std::shared_ptr<Node
       table[digest].waiters.push_back(std::move(done));
     }
   }
-  if (value) return done(std::move(value));
+  if (value) return done(std::move(value));  // NOLINT(bugprone-use-after-move): did not wait
   if (!start) return;
   auto fetch = std::make_shared<Fetch>();
   fetch->digest = digest;

@@ -259,6 +259,7 @@ std::vector<v1::ModelInfo> RouterCore::Models() const {
     }
   }
   std::vector<v1::ModelInfo> list;
+  list.reserve(models.size());
   for (auto& [unused, model] : models) list.push_back(std::move(model));
   return list;
 }

@@ -77,8 +77,9 @@ grpc::ServerUnaryReactor* InferenceService::Tokenize(grpc::CallbackServerContext
                                                      v1::TokenizeResponse* response) {
   auto* reactor = context->DefaultReactor();
   router_.Tokenize(*request, [reactor, response](absl::StatusOr<v1::TokenizeResponse> result) {
+    const grpc::Status status = ToGrpcStatus(result.status());
     if (result.ok()) *response = *std::move(result);
-    reactor->Finish(ToGrpcStatus(result.status()));
+    reactor->Finish(status);
   });
   return reactor;
 }
@@ -88,8 +89,9 @@ grpc::ServerUnaryReactor* InferenceService::Detokenize(grpc::CallbackServerConte
                                                        v1::DetokenizeResponse* response) {
   auto* reactor = context->DefaultReactor();
   router_.Detokenize(*request, [reactor, response](absl::StatusOr<v1::DetokenizeResponse> result) {
+    const grpc::Status status = ToGrpcStatus(result.status());
     if (result.ok()) *response = *std::move(result);
-    reactor->Finish(ToGrpcStatus(result.status()));
+    reactor->Finish(status);
   });
   return reactor;
 }

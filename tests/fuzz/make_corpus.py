@@ -174,6 +174,7 @@ def vocabularies():
         "full": model(pieces, normalizer=plain),
         "small": model(small, ((35, 0),), plain),
         "no_prefix": model(pieces, normalizer=((1, "identity"), (3, 0), (4, 0), (5, 1))),
+        "infinite": model([*small, ("x", 1)], ((35, 0),), plain).replace(struct.pack("<f", -3.0), struct.pack("<f", float("-inf"))),
         "user": model([*small, ("[INST]", 4)], ((35, 0),), plain),
         "unigram": model(small, ((3, 1),), plain),
         "charsmap": model(small, (), ((1, "nfkc"), (2, b"\0\1\2\3"))),
