@@ -53,7 +53,7 @@ struct RenderOptions {
   bool add_generation_prompt = true;
   // "Today Date" of the Llama 3.1/3.2 system turn, as "26 Jul 2024". Empty: the template's own
   // default, so that equal conversations stay equal prompts over days.
-  std::string date;
+  std::string date = {};
   // Functions the model may call: JSON texts {"type": "function", "function": {"name": ...}}.
   std::vector<std::string> tools = {};
   // Qwen3: false closes the thinking block before the reply starts.

@@ -258,7 +258,8 @@ TEST(ChatTemplateTest, ClientTextIsNeverTemplate) {
     const auto segments = chat.Render(messages, options);
     ASSERT_TRUE(segments.ok()) << segments.status();
     for (const ChatSegment& segment : *segments) {
-      if (segment.is_template) EXPECT_EQ(segment.text.find(bad), std::string::npos) << kind;
+      if (!segment.is_template) continue;
+      EXPECT_EQ(segment.text.find(bad), std::string::npos) << kind;
     }
     EXPECT_NE(Text(*segments).find(bad), std::string::npos);
   }
@@ -320,8 +321,9 @@ TEST(ChatTemplateTest, TheGgufTemplateIsSmolLm2) {
 // Case tpl-02: exactly one BOS, whether the template or the tokenizer's rule writes it.
 TEST(ChatTemplateTest, ExactlyOneBos) {
   Json vocab;
-  for (const char* token : {"<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>",
-                            "<|eot_id|>", "<|im_start|>", "<|im_end|>", "u", "s", "e", "r"}) {
+  for (const char* token :
+       {"<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>",
+        "<|im_start|>", "<|im_end|>", "<s>", "</s>", "[INST]", "[/INST]", "u", "s", "e", "r"}) {
     vocab[token] = vocab.size();
   }
   Json added = Json::array();
@@ -334,11 +336,18 @@ TEST(ChatTemplateTest, ExactlyOneBos) {
   const auto tokenizer =
       Tokenizer::FromJson(json.dump(), R"({"bos_token":"<|begin_of_text|>","add_bos_token":true})");
   ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
-  for (const char* name : {"llama3", "llama3.1", "chatml"}) {
+  const auto expect_one = [&](const std::string& name, const std::string& bos) {
+    const int32_t id = *(*tokenizer)->TokenToId(bos);
     const auto ids = EncodeChat(**tokenizer, *ChatTemplate::ByName(name), {{"user", "user"}});
     ASSERT_TRUE(ids.ok()) << ids.status();
-    EXPECT_EQ((*ids)[0], 0) << name;
-    EXPECT_EQ(std::count(ids->begin(), ids->end(), 0), 1) << name;
+    EXPECT_EQ((*ids)[0], id) << name;
+    EXPECT_EQ(std::count(ids->begin(), ids->end(), id), 1) << name;
+  };
+  for (const char* name : {"llama3", "llama3.1", "chatml", "qwen2", "qwen2.5", "qwen3"}) {
+    expect_one(name, "<|begin_of_text|>");
+  }
+  for (const char* name : {"mistral-v0.1", "mistral-v0.2", "mistral-v1", "mistral-v3"}) {
+    expect_one(name, "<s>");
   }
   EXPECT_EQ((*tokenizer)->Encode("user", {.add_bos = true})->front(), 0);
   // Two only if the user wrote one.
