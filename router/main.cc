@@ -22,6 +22,7 @@
 #include "common/rpc/rpc_config.h"
 #include "common/rpc/rpc_server.h"
 #include "router/discovery/static_directory.h"
+#include "router/gateway/api_keys.h"
 #include "router/gateway/http_server.h"
 #include "router/gateway/openai_service.h"
 #include "router/route/router.h"
@@ -74,8 +75,10 @@ absl::Status Serve(const Arguments& arguments, RouterConfig config, ShutdownSign
                          StaticDirectory::Create(config.nodes.decode, config.nodes.prefill));
   MetricRegistry registry;
   BATON_ASSIGN_OR_RETURN(const auto router, Router::Create(config, *directory, registry));
-  InferenceService inference(*router);
+  BATON_ASSIGN_OR_RETURN(const ApiKeys keys, ApiKeys::Create(config.auth.keys));
+  InferenceService inference(*router, keys);
   OpenAiService openai(*router, registry);
+  openai.SetApiKeys(keys);
   BATON_ASSIGN_OR_RETURN(const auto rpc,
                          RpcServer::Start(ToRpcServerOptions(config.rpc), {&inference}));
   HttpServerOptions http_options = ToHttpServerOptions(config.http);

@@ -15,6 +15,7 @@ namespace baton {
 
 // What came beside a request.
 struct CallInfo {
+  std::string tenant;      // cache scope; empty: the router's own
   std::string request_id;  // valid by IsValidRequestId
   absl::Time deadline = absl::InfiniteFuture();
   std::chrono::nanoseconds arrival{0};  // Clock::Real().Now() when it arrived; 0: now

@@ -17,7 +17,8 @@ struct HttpRequest {
   std::string path;    // without the query
   std::string query;   // after '?'
   std::string content_type;
-  std::string request_id;  // of the client if valid, else generated
+  std::string authorization;  // the header; never logged
+  std::string request_id;     // of the client if valid, else generated
   std::string body;
 };
 

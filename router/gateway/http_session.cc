@@ -224,6 +224,7 @@ void HttpSession::Dispatch() {
   request.path = target.substr(0, question);
   if (question != std::string::npos) request.query = target.substr(question + 1);
   request.content_type = std::string(message[http::field::content_type]);
+  request.authorization = std::string(message[http::field::authorization]);
   const std::string id(message[kRequestIdKey]);
   request.request_id = IsValidRequestId(id) ? id : NewRequestId();
   request_id_ = request.request_id;

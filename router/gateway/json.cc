@@ -55,8 +55,24 @@ absl::StatusOr<json> ParseJson(std::string_view text) {
     return absl::InvalidArgumentError(
         Cat("the JSON body is nested deeper than ", kMaxJsonDepth, " levels"));
   }
+  std::vector<std::set<std::string>> keys;  // of the objects that are open
+  std::optional<std::string> twice;
+  const auto watch = [&](int, json::parse_event_t event, json& parsed) {
+    if (event == json::parse_event_t::object_start) {
+      keys.emplace_back();
+    } else if (event == json::parse_event_t::object_end) {
+      keys.pop_back();
+    } else if (event == json::parse_event_t::key) {
+      const std::string& key = parsed.get_ref<const std::string&>();
+      if (!keys.back().insert(key).second && !twice) twice = key.substr(0, 40);
+    }
+    return true;
+  };
   try {
-    return json::parse(text);
+    json value = json::parse(text, watch);
+    if (!twice) return value;
+    return absl::InvalidArgumentError(
+        CleanMessage(Cat("the request body has the key '", *twice, "' twice in one object")));
   } catch (const json::exception& e) {
     return absl::InvalidArgumentError(
         Cat("the request body is not valid JSON: ", CleanMessage(e.what())));
@@ -88,6 +104,7 @@ std::string JsonTypeName(const json& value) {
 }
 
 const json* JsonReader::Get(const char* key) {
+  read_.insert(key);
   if (error_) return nullptr;
   const auto it = object_.find(key);
   return it == object_.end() || it->is_null() ? nullptr : &*it;
@@ -132,6 +149,14 @@ std::optional<std::vector<int64_t>> JsonReader::Ints(const char* key) {
     }
     return true;
   });
+}
+
+std::vector<std::string> JsonReader::Unread() const {
+  std::vector<std::string> keys;
+  for (const auto& [key, value] : object_.items()) {
+    if (read_.find(key) == read_.end()) keys.push_back(key);
+  }
+  return keys;
 }
 
 void JsonReader::Fail(const std::string& param, const std::string& message) {

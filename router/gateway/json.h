@@ -2,8 +2,10 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -15,7 +17,8 @@ namespace baton {
 
 inline constexpr int kMaxJsonDepth = 64;
 
-// INVALID_ARGUMENT: malformed, nested deeper than kMaxJsonDepth, not UTF-8, a number out of range.
+// INVALID_ARGUMENT: malformed, nested deeper than kMaxJsonDepth, not UTF-8, a number out of range,
+// a key twice in one object (which of the two counts would be a guess).
 absl::StatusOr<nlohmann::json> ParseJson(std::string_view text);
 
 // Valid UTF-8 in, always a string out (anything invalid becomes U+FFFD).
@@ -41,11 +44,15 @@ class JsonReader {
   void Fail(const std::string& param, const std::string& message);
   const std::optional<ApiError>& error() const { return error_; }
 
+  // Keys nobody asked for, in the object's order.
+  std::vector<std::string> Unread() const;
+
  private:
   template <typename T, typename Is>
   std::optional<T> Typed(const char* key, const char* wanted, Is is);
 
   const nlohmann::json& object_;
+  std::set<std::string, std::less<>> read_;
   std::optional<ApiError> error_;
 };
 

@@ -56,6 +56,9 @@ ApiError FromStatus(const absl::Status& status) {
     case 400:
       error.param = LeadingField(error.message);
       break;
+    case 401:
+      error.code = "invalid_api_key";
+      break;
     case 404:
       error.param = "model";
       error.code = "model_not_found";

@@ -1,21 +1,14 @@
 #include "router/gateway/openai_job.h"
 
+#include <algorithm>
+#include <optional>
 #include <utility>
 
+#include "absl/strings/ascii.h"
 #include "absl/time/clock.h"
 #include "common/base/strings.h"
 
 namespace baton {
-namespace {
-
-int64_t Characters(const std::string& text) {
-  int64_t count = 0;
-  for (unsigned char c : text) count += (c & 0xC0) != 0x80;
-  return count;
-}
-
-}  // namespace
-
 class OpenAiJob::Sink final : public GenerationSink {
  public:
   Sink(std::shared_ptr<OpenAiJob> job, size_t index) : job_(std::move(job)), index_(index) {}
@@ -27,9 +20,31 @@ class OpenAiJob::Sink final : public GenerationSink {
   const size_t index_;
 };
 
+namespace {
+
+// A header that names the fields nobody knew, so that a misspelt one does not vanish in silence.
+HttpHeaders IgnoredFields(const std::vector<std::string>& fields) {
+  constexpr size_t kNamed = 16;
+  constexpr size_t kLength = 64;
+  std::string names;
+  for (size_t i = 0; i < std::min(fields.size(), kNamed); ++i) {
+    std::string name = fields[i].substr(0, kLength);
+    for (char& c : name) {
+      if (!absl::ascii_isalnum(static_cast<unsigned char>(c)) && c != '_' && c != '-') c = '?';
+    }
+    names += Cat(i == 0 ? "" : ", ", name);
+  }
+  if (names.empty()) return {};
+  return {{"x-baton-ignored-fields", names}};
+}
+
+}  // namespace
+
 OpenAiJob::OpenAiJob(OpenAiRequest request, const std::string& request_id,
                      std::shared_ptr<HttpReply> reply)
-    : request_(std::move(request)), reply_(std::move(reply)) {
+    : request_(std::move(request)),
+      reply_(std::move(reply)),
+      headers_(IgnoredFields(request_.ignored)) {
   const bool chat = request_.kind == OpenAiKind::kChat;
   head_.kind = request_.kind;
   head_.id = Cat(chat ? "chatcmpl-" : "cmpl-", request_id);
@@ -40,24 +55,29 @@ OpenAiJob::OpenAiJob(OpenAiRequest request, const std::string& request_id,
   head_.include_timing = request_.include_timing;
 }
 
-void OpenAiJob::Start(GenerationBackend& backend, OpenAiRequest request,
-                      const std::string& request_id, std::chrono::nanoseconds arrival,
+void OpenAiJob::Start(GenerationBackend& backend, OpenAiRequest request, CallInfo info,
                       std::shared_ptr<HttpReply> reply) {
-  std::shared_ptr<OpenAiJob> job(new OpenAiJob(std::move(request), request_id, std::move(reply)));
+  std::shared_ptr<OpenAiJob> job(
+      new OpenAiJob(std::move(request), info.request_id, std::move(reply)));
   if (job->head_.model.empty()) {
     const std::vector<v1::ModelInfo> models = backend.Models();
     if (models.size() == 1) job->head_.model = models.front().name();
   }
-  job->Run(backend, request_id, arrival);
+  job->Run(backend, info);
 }
 
-void OpenAiJob::Run(GenerationBackend& backend, const std::string& request_id,
-                    std::chrono::nanoseconds arrival) {
+void OpenAiJob::Run(GenerationBackend& backend, const CallInfo& common) {
   const size_t n = static_cast<size_t>(request_.n);
   const size_t count = n * request_.prompts.size();
   {
     MutexLock lock(mu_);
-    choices_.resize(count);
+    for (size_t i = 0; i < count; ++i) {
+      const v1::GenerateRequest& prompt = request_.prompts[i / n];
+      std::optional<std::string> text;
+      if (!request_.echo) text = "";
+      if (request_.echo && prompt.has_text()) text = prompt.text();
+      choices_.emplace_back(PromptEcho(std::move(text)));
+    }
     open_ = count;
   }
   reply_->SetOnDisconnect([weak = weak_from_this()] {
@@ -68,9 +88,8 @@ void OpenAiJob::Run(GenerationBackend& backend, const std::string& request_id,
     if (request.sampling().has_seed()) {
       request.mutable_sampling()->set_seed(request.sampling().seed() + i % n);
     }
-    CallInfo info;
-    info.request_id = count == 1 ? request_id : Cat(request_id, "-", i);
-    info.arrival = arrival;
+    CallInfo info = common;
+    if (count > 1) info.request_id = Cat(common.request_id, "-", i);
     info.stream = request_.stream;
     // The backend may call the sink before it returns, so no lock is held.
     std::shared_ptr<Generation> generation = backend.Generate(
@@ -95,15 +114,8 @@ bool OpenAiJob::OnEvent(size_t index, v1::GenerateEvent event) {
       choice.finished = true;
       choice.gathered.finished = event.finished();
     }
-    if (request_.stream) {
-      alive = StreamEvent(index, event);
-      if (!alive) over_ = true;
-    } else if (event.has_delta()) {
-      choice.gathered.text += event.delta().text();
-      for (auto& token : *event.mutable_delta()->mutable_logprobs()) {
-        choice.gathered.logprobs.push_back(std::move(token));
-      }
-    }
+    alive = Take(choice, index, std::move(event));
+    if (!alive) over_ = true;
   }
   if (!alive) CancelAll();
   return alive;
@@ -112,35 +124,64 @@ bool OpenAiJob::OnEvent(size_t index, v1::GenerateEvent event) {
 bool OpenAiJob::StartChoice(size_t index) {
   if (!streaming_) {
     streaming_ = true;
-    reply_->BeginStream("text/event-stream; charset=utf-8", {{"cache-control", "no-cache"}});
+    HttpHeaders headers = headers_;
+    headers.emplace_back("cache-control", "no-cache");
+    reply_->BeginStream("text/event-stream; charset=utf-8", std::move(headers));
   }
   Choice& choice = choices_[index];
-  if (choice.started) return true;
-  choice.started = true;
-  if (request_.kind == OpenAiKind::kChat) {
-    return reply_->Write(RoleChunk(head_, static_cast<int>(index)));
-  }
-  if (!request_.echo) return true;
-  v1::GenerateEvent::Delta prompt;
-  prompt.set_text(request_.prompts[index / static_cast<size_t>(request_.n)].text());
-  choice.characters += Characters(prompt.text());
-  return reply_->Write(DeltaChunk(head_, static_cast<int>(index), prompt, 0));
+  if (std::exchange(choice.started, true) || request_.kind != OpenAiKind::kChat) return true;
+  return reply_->Write(RoleChunk(head_, static_cast<int>(index)));
 }
 
-bool OpenAiJob::StreamEvent(size_t index, const v1::GenerateEvent& event) {
-  if (!StartChoice(index)) return false;
-  Choice& choice = choices_[index];
-  if (event.has_finished()) {
-    return reply_->Write(FinishChunk(head_, static_cast<int>(index), event.finished()));
+bool OpenAiJob::Take(Choice& choice, size_t index, v1::GenerateEvent event) {
+  if (request_.stream && !StartChoice(index)) return false;
+  v1::GenerateEvent::Delta prompt;
+  bool over = true;
+  if (event.has_delta()) {
+    prompt.mutable_logprobs()->Swap(event.mutable_delta()->mutable_prompt_logprobs());
+    over = event.delta().token_ids_size() > 0 || !event.delta().text().empty();
   }
-  const auto& delta = event.delta();
+  if (!choice.prompt_over && !ShowPrompt(choice, index, std::move(prompt), over)) return false;
+  if (event.has_finished()) {
+    return !request_.stream ||
+           reply_->Write(FinishChunk(head_, static_cast<int>(index), event.finished()));
+  }
+  std::vector<int64_t> offsets;
+  for (const v1::TokenLogprobs& token : event.delta().logprobs()) {
+    offsets.push_back(choice.offsets.Next(token.chosen().bytes()));
+  }
+  return Show(choice, index, std::move(*event.mutable_delta()), offsets);
+}
+
+bool OpenAiJob::ShowPrompt(Choice& choice, size_t index, v1::GenerateEvent::Delta scores,
+                           bool over) {
+  std::vector<int64_t> offsets;
+  for (const v1::TokenLogprobs& token : scores.logprobs()) {
+    offsets.push_back(choice.echo.Next(token.chosen().bytes()));
+  }
+  if (over) {
+    choice.prompt_over = true;
+    choice.echo.Finish();
+    choice.offsets = TokenOffsets(choice.echo.characters());
+  }
+  scores.set_text(choice.echo.TakeText());
+  return Show(choice, index, std::move(scores), offsets);
+}
+
+bool OpenAiJob::Show(Choice& choice, size_t index, v1::GenerateEvent::Delta delta,
+                     const std::vector<int64_t>& offsets) {
+  if (!request_.stream) {
+    choice.gathered.text += delta.text();
+    for (v1::TokenLogprobs& token : *delta.mutable_logprobs()) {
+      choice.gathered.logprobs.push_back(std::move(token));
+    }
+    choice.gathered.offsets.insert(choice.gathered.offsets.end(), offsets.begin(), offsets.end());
+    return true;
+  }
   // Tokens without text yet (half a character, a stop text that may follow) say nothing to a
   // client unless it asked for log-probabilities.
   if (delta.text().empty() && (!request_.logprobs || delta.logprobs().empty())) return true;
-  const bool alive =
-      reply_->Write(DeltaChunk(head_, static_cast<int>(index), delta, choice.characters));
-  choice.characters += Characters(delta.text());
-  return alive;
+  return reply_->Write(DeltaChunk(head_, static_cast<int>(index), delta, offsets));
 }
 
 void OpenAiJob::OnDone(size_t index, const absl::Status& status) {
@@ -181,13 +222,9 @@ void OpenAiJob::Complete() {
   }
   const v1::Usage usage = TotalUsage();
   std::vector<ChoiceText> texts;
-  for (size_t i = 0; i < choices_.size(); ++i) {
-    texts.push_back(std::move(choices_[i].gathered));
-    if (request_.echo) {
-      texts.back().text.insert(0, request_.prompts[i / static_cast<size_t>(request_.n)].text());
-    }
-  }
+  for (Choice& choice : choices_) texts.push_back(std::move(choice.gathered));
   HttpResponse response;
+  response.headers = headers_;
   response.body = WholeReply(head_, texts, usage);
   reply_->Send(std::move(response));
 }

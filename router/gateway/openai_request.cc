@@ -1,5 +1,7 @@
 #include "router/gateway/openai_request.h"
 
+#include <algorithm>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string_view>
@@ -40,7 +42,8 @@ void ReadSampling(JsonReader& in, v1::SamplingParams* out) {
   }
   for (const auto& [key, value] : bias->items()) {
     int64_t id = 0;
-    if (!absl::SimpleAtoi(key, &id)) {
+    // "5" and "05" would be two keys for one token.
+    if (!absl::SimpleAtoi(key, &id) || Cat(id) != key) {
       return in.Fail("logit_bias",
                      Cat("logit_bias: key '", key.substr(0, 40), "' is not a token id"));
     }
@@ -197,6 +200,46 @@ void RefuseUnsupportedTemplating(JsonReader& in, OpenAiKind kind) {
   }
 }
 
+// Fields of OpenAI's and others' servers that would change the reply, with the value that changes
+// nothing.
+void RefuseUnlessNeutral(JsonReader& in) {
+  static const std::pair<const char*, json> kFields[] = {
+      {"audio", false},
+      {"prediction", false},
+      {"web_search_options", false},
+      {"suffix", ""},
+      {"prompt_logprobs", false},
+      {"guided_json", false},
+      {"guided_regex", ""},
+      {"guided_choice", false},
+      {"guided_grammar", ""},
+      {"structured_outputs", false},
+      {"json_schema", false},
+      {"regex", ""},
+      {"ebnf", ""},
+      {"use_beam_search", false},
+      {"length_penalty", 1},
+      {"early_stopping", false},
+      {"typical_p", 1},
+      {"bad_words", json::array()},
+      {"allowed_token_ids", json::array()},
+      {"logits_processors", json::array()},
+      {"stop_regex", ""},
+      {"no_stop_trim", false},
+      {"include_stop_str_in_output", false},
+      {"skip_special_tokens", true},
+      {"spaces_between_special_tokens", true},
+      {"truncate_prompt_tokens", false},
+      {"lora_path", ""},
+  };
+  for (const auto& [key, neutral] : kFields) {
+    const json* value = in.Get(key);
+    if (value != nullptr && *value != neutral) {
+      return in.Fail(key, Cat("'", key, "' is not supported"));
+    }
+  }
+}
+
 // Fields that would change the reply and that Baton does not honour are refused by name.
 void RefuseUnsupported(JsonReader& in, OpenAiKind kind) {
   if (const json* format = in.Get("response_format")) {
@@ -211,14 +254,7 @@ void RefuseUnsupported(JsonReader& in, OpenAiKind kind) {
   }
   RefuseUnsupportedTools(in, kind);
   RefuseUnsupportedTemplating(in, kind);
-  for (const char* key : {"audio", "prediction", "web_search_options", "suffix", "prompt_logprobs",
-                          "guided_json", "guided_regex", "use_beam_search"}) {
-    const json* value = in.Get(key);
-    // NOLINTNEXTLINE(readability-container-size-empty): a JSON value, not a container
-    if (value != nullptr && *value != "" && *value != false) {
-      return in.Fail(key, Cat("'", key, "' is not supported"));
-    }
-  }
+  RefuseUnlessNeutral(in);
   if (const json* modalities = in.Get("modalities");
       modalities != nullptr && *modalities != json::array({"text"})) {
     return in.Fail("modalities", "modalities: only [\"text\"] is supported");
@@ -250,13 +286,28 @@ void ReadStream(JsonReader& in, OpenAiRequest* out) {
   }
 }
 
-void ReadEcho(JsonReader& in, OpenAiRequest* out) {
+void ReadEcho(JsonReader& in, OpenAiRequest* out, v1::SamplingParams* sampling) {
   out->echo = in.Bool("echo").value_or(false);
   if (!out->echo) return;
-  if (out->logprobs) return in.Fail("echo", "'echo' together with 'logprobs' is not supported yet");
+  if (out->logprobs) return sampling->set_prompt_logprobs(true);
   for (const v1::GenerateRequest& prompt : out->prompts) {
-    if (!prompt.has_text()) return in.Fail("echo", "'echo' needs text prompts, not token ids");
+    if (!prompt.has_text()) {
+      return in.Fail("echo", "echo: of token ids needs 'logprobs', which bring the tokens' text");
+    }
   }
+}
+
+// What describes the request or the account, and not the reply.
+constexpr std::string_view kNoEffect[] = {"user",  "metadata",          "service_tier",
+                                          "store", "safety_identifier", "prompt_cache_key"};
+
+std::vector<std::string> Ignored(const JsonReader& in) {
+  std::vector<std::string> fields;
+  for (const std::string& key : in.Unread()) {
+    const auto known = std::find(std::begin(kNoEffect), std::end(kNoEffect), key);
+    if (known == std::end(kNoEffect)) fields.push_back(key);
+  }
+  return fields;
 }
 
 }  // namespace
@@ -304,9 +355,10 @@ std::variant<OpenAiRequest, ApiError> ParseOpenAiRequest(OpenAiKind kind, std::s
   } else {
     ReadPrompts(in, &out);
     if (const auto parse = in.Bool("parse_special")) common.set_parse_special(*parse);
-    ReadEcho(in, &out);
+    ReadEcho(in, &out, common.mutable_sampling());
   }
   if (in.error()) return *in.error();
+  out.ignored = Ignored(in);
   out.n = static_cast<int>(n);
   if (out.n * static_cast<int64_t>(out.prompts.size()) > kMaxChoices) {
     return InvalidRequest("n", Cat("n: ", out.n, " choices of ", out.prompts.size(),

@@ -23,13 +23,15 @@ struct OpenAiRequest {
   int n = 1;                                 // choices per prompt
   bool stream = false;
   bool include_usage = false;  // stream only
-  bool echo = false;           // completions with text prompts only
+  bool echo = false;           // completions only; prompts of token ids need logprobs
   bool logprobs = false;
-  bool include_timing = false;  // Baton's extension
+  bool include_timing = false;       // Baton's extension
+  std::vector<std::string> ignored;  // fields nobody here knows, for the reply's header
 };
 
 // Checks types, and whatever the backend can't see (n, echo, fields not supported yet); values are
-// checked by the backend. Fields nobody knows are ignored.
+// checked by the backend. A field that would change the reply and is not supported is refused by
+// name; one that nobody knows is ignored, as OpenAI's clients expect, and named in `ignored`.
 std::variant<OpenAiRequest, ApiError> ParseOpenAiRequest(OpenAiKind kind, std::string_view body);
 
 }  // namespace baton

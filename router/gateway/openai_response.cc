@@ -55,12 +55,6 @@ std::string CompletionToken(const std::string& bytes) {
   return out;
 }
 
-int64_t Characters(std::string_view text) {
-  int64_t count = 0;
-  for (unsigned char c : text) count += (c & 0xC0) != 0x80;
-  return count;
-}
-
 json ChatToken(const v1::TokenLogprob& token) {
   json bytes = json::array();
   for (unsigned char c : token.bytes()) bytes.push_back(c);
@@ -83,14 +77,18 @@ json ChatLogprobs(const List& tokens) {
 }
 
 template <typename List>
-json CompletionLogprobs(const List& list, int64_t offset) {
+json CompletionLogprobs(const List& list, const std::vector<int64_t>& offsets) {
   json tokens = json::array();
   json logprobs = json::array();
   json tops = json::array();
-  json offsets = json::array();
   for (const v1::TokenLogprobs& token : list) {
     const std::string text = CompletionToken(token.chosen().bytes());
     tokens.push_back(text);
+    if (!token.chosen().has_logprob()) {  // nothing comes before a prompt's first token
+      logprobs.push_back(nullptr);
+      tops.push_back(nullptr);
+      continue;
+    }
     logprobs.push_back(token.chosen().logprob());
     json top = json::object();
     for (const v1::TokenLogprob& other : token.top()) {
@@ -98,19 +96,17 @@ json CompletionLogprobs(const List& list, int64_t offset) {
     }
     top[text] = token.chosen().logprob();  // OpenAI always includes the chosen one
     tops.push_back(std::move(top));
-    offsets.push_back(offset);
-    offset += Characters(token.chosen().bytes());
   }
   return {{"tokens", std::move(tokens)},
           {"token_logprobs", std::move(logprobs)},
           {"top_logprobs", std::move(tops)},
-          {"text_offset", std::move(offsets)}};
+          {"text_offset", offsets}};
 }
 
 template <typename List>
-json Logprobs(const ReplyHead& head, const List& list, int64_t offset) {
+json Logprobs(const ReplyHead& head, const List& list, const std::vector<int64_t>& offsets) {
   if (!head.logprobs || list.empty()) return nullptr;
-  return head.kind == OpenAiKind::kChat ? ChatLogprobs(list) : CompletionLogprobs(list, offset);
+  return head.kind == OpenAiKind::kChat ? ChatLogprobs(list) : CompletionLogprobs(list, offsets);
 }
 
 json UsageJson(const v1::Usage& usage) {
@@ -176,9 +172,9 @@ std::string RoleChunk(const ReplyHead& head, int index) {
 }
 
 std::string DeltaChunk(const ReplyHead& head, int index, const v1::GenerateEvent::Delta& delta,
-                       int64_t text_offset) {
+                       const std::vector<int64_t>& offsets) {
   json choice = {{"index", index},
-                 {"logprobs", Logprobs(head, delta.logprobs(), text_offset)},
+                 {"logprobs", Logprobs(head, delta.logprobs(), offsets)},
                  {"finish_reason", nullptr}};
   if (head.kind == OpenAiKind::kChat) {
     choice["delta"] = {{"content", delta.text()}};
@@ -223,7 +219,7 @@ std::string WholeReply(const ReplyHead& head, const std::vector<ChoiceText>& cho
   for (size_t i = 0; i < choices.size(); ++i) {
     const ChoiceText& choice = choices[i];
     json entry = {{"index", i},
-                  {"logprobs", Logprobs(head, choice.logprobs, 0)},
+                  {"logprobs", Logprobs(head, choice.logprobs, choice.offsets)},
                   {"finish_reason", FinishName(choice.finished)}};
     if (head.kind == OpenAiKind::kChat) {
       entry["message"] = {{"role", "assistant"}, {"content", choice.text}, {"refusal", nullptr}};

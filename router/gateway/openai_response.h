@@ -24,14 +24,16 @@ struct ReplyHead {
 // One choice as gathered so far.
 struct ChoiceText {
   std::string text;
-  std::vector<v1::TokenLogprobs> logprobs;
+  std::vector<v1::TokenLogprobs> logprobs;  // with echo, the prompt's first
+  std::vector<int64_t> offsets;             // where each of them stands in the text, in characters
   v1::GenerateEvent::Finished finished;
 };
 
-// SSE "data: ...\n\n" events. `text_offset`: characters of the choice's text before this delta.
+// SSE "data: ...\n\n" events. `offsets`: where each token of `logprobs` stands in the choice's
+// text.
 std::string RoleChunk(const ReplyHead& head, int index);  // chat only: the first chunk of a choice
 std::string DeltaChunk(const ReplyHead& head, int index, const v1::GenerateEvent::Delta& delta,
-                       int64_t text_offset);
+                       const std::vector<int64_t>& offsets);
 // Two chunks when the reply made tool calls: those, whole, and the end.
 std::string FinishChunk(const ReplyHead& head, int index,
                         const v1::GenerateEvent::Finished& finished);

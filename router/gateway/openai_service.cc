@@ -73,9 +73,19 @@ HttpResponse OpenAiService::ErrorFor(int status, const std::string& message) {
 }
 
 void OpenAiService::Handle(HttpRequest request, std::shared_ptr<HttpReply> reply) {
+  std::string tenant;
+  if (request.path.substr(0, 4) == "/v1/") {
+    auto known = keys_.TenantOf(request.authorization);
+    if (!known.ok()) {
+      HttpResponse response = ErrorResponse(FromStatus(known.status()));
+      response.headers.emplace_back("www-authenticate", "Bearer");
+      return reply->Send(std::move(response));
+    }
+    tenant = *std::move(known);
+  }
   if (request.path == kChatPath || request.path == kCompletionsPath) {
     if (request.method != "POST") return reply->Send(NotAllowed(request, "POST"));
-    return HandleGenerate(std::move(request), std::move(reply));
+    return HandleGenerate(std::move(request), std::move(tenant), std::move(reply));
   }
   if (IsGetPath(request.path)) {
     if (request.method != "GET" && request.method != "HEAD") {
@@ -119,7 +129,8 @@ void OpenAiService::HandleModel(const std::string& id, HttpReply& reply) {
       FromStatus(absl::NotFoundError(Cat("model: '", id.substr(0, 200), "' does not exist")))));
 }
 
-void OpenAiService::HandleGenerate(HttpRequest request, std::shared_ptr<HttpReply> reply) {
+void OpenAiService::HandleGenerate(HttpRequest request, std::string tenant,
+                                   std::shared_ptr<HttpReply> reply) {
   const std::chrono::nanoseconds arrival = Clock::Real().Now();
   if (draining_.load()) return reply->Send(ErrorFor(503, "the router is shutting down"));
   const OpenAiKind kind = request.path == kChatPath ? OpenAiKind::kChat : OpenAiKind::kCompletion;
@@ -127,8 +138,12 @@ void OpenAiService::HandleGenerate(HttpRequest request, std::shared_ptr<HttpRepl
   if (const ApiError* error = std::get_if<ApiError>(&parsed)) {
     return reply->Send(ErrorResponse(*error));
   }
-  OpenAiJob::Start(backend_, std::get<OpenAiRequest>(std::move(parsed)), request.request_id,
-                   arrival, std::move(reply));
+  CallInfo info;
+  info.tenant = std::move(tenant);
+  info.request_id = request.request_id;
+  info.arrival = arrival;
+  OpenAiJob::Start(backend_, std::get<OpenAiRequest>(std::move(parsed)), std::move(info),
+                   std::move(reply));
 }
 
 }  // namespace baton

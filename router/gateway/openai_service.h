@@ -8,8 +8,10 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "common/metrics/metrics.h"
+#include "router/gateway/api_keys.h"
 #include "router/gateway/backend.h"
 #include "router/gateway/http_message.h"
 
@@ -21,6 +23,10 @@ class OpenAiService {
   // Both must outlive the service and the requests it started.
   OpenAiService(GenerationBackend& backend, const MetricRegistry& metrics);
 
+  // Before the first request; without, everybody may.
+  void SetApiKeys(ApiKeys keys) { keys_ = std::move(keys); }
+
+  // Paths under /v1/ need a known API key, if there are any.
   void Handle(HttpRequest request, std::shared_ptr<HttpReply> reply);
 
   // From now on /readyz says 503 and new generations are refused with 503; what runs goes on.
@@ -32,11 +38,12 @@ class OpenAiService {
  private:
   void HandleGet(const HttpRequest& request, HttpReply& reply);
   void HandleModel(const std::string& id, HttpReply& reply);
-  void HandleGenerate(HttpRequest request, std::shared_ptr<HttpReply> reply);
+  void HandleGenerate(HttpRequest request, std::string tenant, std::shared_ptr<HttpReply> reply);
 
   GenerationBackend& backend_;
   const MetricRegistry& metrics_;
   const int64_t started_;  // Unix seconds
+  ApiKeys keys_;
   std::atomic<bool> draining_{false};
 };
 

@@ -86,7 +86,7 @@ void GenerationCall::OnChatTemplate(absl::StatusOr<std::shared_ptr<const ChatTem
 void GenerationCall::Tokenise(const ChatTemplate* chat) {
   PromptOptions options;
   options.parse_special = core_.config.prompt.parse_special;
-  options.scope = core_.config.scope;
+  options.scope = info_.tenant.empty() ? core_.config.scope : info_.tenant;
   const auto tokens = TokenizePrompt(request_, route_.model, *tokenizer_, chat, options);
   if (!tokens.ok()) return Finish(tokens.status());
   auto decode =

@@ -156,6 +156,29 @@ absl::Status CheckScope(const std::string& scope) {
   return absl::OkStatus();
 }
 
+config::Section<ApiKeyEntry> ApiKeySection() {
+  config::Section<ApiKeyEntry> s("An API key, by its hash.");
+  s.String("name", &ApiKeyEntry::name).NotEmpty().Help("Whose it is.").Example("team-a");
+  s.String("sha256", &ApiKeyEntry::sha256)
+      .Secret()
+      .Help("SHA-256 of the key, 64 hexadecimal digits: printf %s KEY | sha256sum.");
+  s.String("tenant", &ApiKeyEntry::tenant)
+      .Size(0, 128)
+      .Check(CheckScope)
+      .Help("Cache scope of its requests; empty: `scope`. Keys of one tenant share caches.");
+  return s;
+}
+
+config::Section<AuthConfig> AuthSection() {
+  config::Section<AuthConfig> s(
+      "Who may use the public API, gRPC and HTTP (/v1/): authorization: Bearer KEY.");
+  s.List("keys", &AuthConfig::keys, ApiKeySection())
+      .Items(0, 4096)
+      .Help("Known keys; none: everybody may.");
+  s.Check([](const AuthConfig& c) { return ApiKeys::Create(c.keys).status(); });
+  return s;
+}
+
 }  // namespace
 
 config::Section<RouterConfig> RouterSection() {
@@ -170,6 +193,7 @@ config::Section<RouterConfig> RouterSection() {
   s.Sub("retry", &RouterConfig::retry, RetrySection());
   s.Sub("health", &RouterConfig::health, HealthSection());
   s.Sub("prompt", &RouterConfig::prompt, PromptSection());
+  s.Sub("auth", &RouterConfig::auth, AuthSection());
   s.String("scope", &RouterConfig::scope)
       .Size(1, 128)
       .Check(CheckScope)

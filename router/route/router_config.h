@@ -10,6 +10,7 @@
 #include "common/config/common_sections.h"
 #include "common/config/schema.h"
 #include "common/rpc/channel.h"
+#include "router/gateway/api_keys.h"
 #include "router/gateway/http_server.h"
 #include "router/route/policy.h"
 
@@ -68,6 +69,11 @@ struct HealthConfig {
   std::chrono::milliseconds breaker_open{5'000};
 };
 
+// auth: who may use the public API; no keys: everybody.
+struct AuthConfig {
+  std::vector<ApiKeyEntry> keys;
+};
+
 // prompt:
 struct PromptConfig {
   bool parse_special = true;
@@ -84,6 +90,7 @@ struct RouterConfig {
   RetryConfig retry;
   HealthConfig health;
   PromptConfig prompt;
+  AuthConfig auth;
   std::string scope = "default";
   config::TlsConfig tls;  // towards nodes
   config::ShutdownConfig shutdown;

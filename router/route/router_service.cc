@@ -49,10 +49,33 @@ class RpcSink final : public GenerationSink {
 
 }  // namespace
 
+absl::StatusOr<std::string> InferenceService::TenantOf(
+    const grpc::CallbackServerContext& context) const {
+  const auto& metadata = context.client_metadata();
+  const auto it = metadata.find("authorization");
+  return keys_.TenantOf(it == metadata.end()
+                            ? std::string_view()
+                            : std::string_view(it->second.data(), it->second.size()));
+}
+
+grpc::ServerUnaryReactor* InferenceService::Refuse(grpc::CallbackServerContext* context) const {
+  const absl::Status status = TenantOf(*context).status();
+  if (status.ok()) return nullptr;
+  auto* reactor = context->DefaultReactor();
+  reactor->Finish(ToGrpcStatus(status));
+  return reactor;
+}
+
 grpc::ServerWriteReactor<v1::GenerateEvent>* InferenceService::Generate(
     grpc::CallbackServerContext* context, const v1::GenerateRequest* request) {
   auto writer = Writer::Create({.max_queued = kMaxQueuedEvents});
+  auto tenant = TenantOf(*context);
+  if (!tenant.ok()) {
+    writer->Finish(tenant.status());
+    return writer->reactor();
+  }
   CallInfo info;
+  info.tenant = *std::move(tenant);
   info.request_id = RequestIdOf(*context);
   info.deadline = DeadlineOf(*context);
   context->AddInitialMetadata(kRequestIdKey, info.request_id);
@@ -66,6 +89,7 @@ grpc::ServerWriteReactor<v1::GenerateEvent>* InferenceService::Generate(
 grpc::ServerUnaryReactor* InferenceService::ListModels(grpc::CallbackServerContext* context,
                                                        const v1::ListModelsRequest*,
                                                        v1::ListModelsResponse* response) {
+  if (auto* refused = Refuse(context)) return refused;
   for (v1::ModelInfo& model : router_.Models()) *response->add_models() = std::move(model);
   auto* reactor = context->DefaultReactor();
   reactor->Finish(grpc::Status::OK);
@@ -75,6 +99,7 @@ grpc::ServerUnaryReactor* InferenceService::ListModels(grpc::CallbackServerConte
 grpc::ServerUnaryReactor* InferenceService::Tokenize(grpc::CallbackServerContext* context,
                                                      const v1::TokenizeRequest* request,
                                                      v1::TokenizeResponse* response) {
+  if (auto* refused = Refuse(context)) return refused;
   auto* reactor = context->DefaultReactor();
   router_.Tokenize(*request, [reactor, response](absl::StatusOr<v1::TokenizeResponse> result) {
     const grpc::Status status = ToGrpcStatus(result.status());
@@ -87,6 +112,7 @@ grpc::ServerUnaryReactor* InferenceService::Tokenize(grpc::CallbackServerContext
 grpc::ServerUnaryReactor* InferenceService::Detokenize(grpc::CallbackServerContext* context,
                                                        const v1::DetokenizeRequest* request,
                                                        v1::DetokenizeResponse* response) {
+  if (auto* refused = Refuse(context)) return refused;
   auto* reactor = context->DefaultReactor();
   router_.Detokenize(*request, [reactor, response](absl::StatusOr<v1::DetokenizeResponse> result) {
     const grpc::Status status = ToGrpcStatus(result.status());

@@ -1,7 +1,12 @@
 // The public gRPC service baton.v1.Inference.
 #pragma once
 
+#include <string>
+#include <utility>
+
+#include "absl/status/statusor.h"
 #include "proto/router.grpc.pb.h"
+#include "router/gateway/api_keys.h"
 #include "router/route/router.h"
 
 namespace baton {
@@ -10,8 +15,10 @@ namespace baton {
 // `retry-after-ms`. Every reply carries the initial metadatum `x-request-id`.
 class InferenceService final : public v1::Inference::CallbackService {
  public:
-  // `router` must outlive the server this service runs in.
-  explicit InferenceService(Router& router) : router_(router) {}
+  // `router` must outlive the server this service runs in. With `keys`, every method needs one:
+  // metadatum `authorization`, "Bearer KEY".
+  explicit InferenceService(Router& router, ApiKeys keys = {})
+      : router_(router), keys_(std::move(keys)) {}
 
   grpc::ServerWriteReactor<v1::GenerateEvent>* Generate(
       grpc::CallbackServerContext* context, const v1::GenerateRequest* request) override;
@@ -26,7 +33,13 @@ class InferenceService final : public v1::Inference::CallbackService {
                                        v1::DetokenizeResponse* response) override;
 
  private:
+  // UNAUTHENTICATED, or the caller's tenant.
+  absl::StatusOr<std::string> TenantOf(const grpc::CallbackServerContext& context) const;
+  // Ends a unary call of somebody unknown; null: goes on.
+  grpc::ServerUnaryReactor* Refuse(grpc::CallbackServerContext* context) const;
+
   Router& router_;
+  const ApiKeys keys_;
 };
 
 }  // namespace baton

@@ -46,6 +46,8 @@ TEST(RouterConfigTest, MistakesAreNamed) {
       {std::string(kNodes) + "limits:\n  max_inflight: 0\n", "max_inflight"},
       {std::string(kNodes) + "rpc: {port: 80}\nhttp: {port: 80}\n", "http.port"},
       {std::string(kNodes) + "scope: \"a b\"\n", "scope"},
+      {std::string(kNodes) + "auth: {keys: [{name: a, sha256: abc}]}\n", "keys[0].sha256"},
+      {std::string(kNodes) + "auth: {keys: [{sha256: abc}]}\n", "name"},
   };
   for (const auto& c : cases) {
     const auto config = config::Parse(RouterSection(), c.text, "r.yaml");

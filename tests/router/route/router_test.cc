@@ -6,13 +6,10 @@
 #include <grpcpp/client_context.h>
 #include <gtest/gtest.h>
 
-#include <algorithm>
-#include <atomic>
 #include <chrono>
 #include <cmath>
 #include <functional>
 #include <memory>
-#include <numeric>
 #include <string>
 #include <thread>
 #include <vector>
@@ -24,109 +21,13 @@
 #include "common/rpc/rpc_server.h"
 #include "router/discovery/static_directory.h"
 #include "router/route/router_service.h"
-#include "tests/router/route/fake_nodes.h"
+#include "tests/router/route/test_router.h"
 
 namespace baton {
 namespace {
 
 using std::chrono::milliseconds;
 using testing::HasSubstr;
-
-bool Eventually(const std::function<bool()>& condition) {
-  for (int i = 0; i < 1000; ++i) {
-    if (condition()) return true;
-    std::this_thread::sleep_for(milliseconds(10));
-  }
-  return false;
-}
-
-struct Outcome {
-  std::string text;
-  std::vector<int64_t> ids;
-  std::vector<v1::TokenLogprobs> scores;
-  int finishes = 0;
-  v1::GenerateEvent::Finished finished;
-  grpc::Status status;
-  std::string retry_after;
-};
-
-// A router with its gRPC API, and a blocking client.
-class TestRouter {
- public:
-  explicit TestRouter(std::vector<std::string> decode, std::vector<std::string> prefill = {},
-                      std::function<void(RouterConfig&)> change = {}) {
-    RouterConfig config;
-    config.nodes.decode = decode;
-    config.nodes.prefill = prefill;
-    config.health.interval = milliseconds(50);
-    config.health.timeout = milliseconds(500);
-    config.retry.backoff = milliseconds(5);
-    config.retry.node_wait = milliseconds(300);
-    if (change) change(config);
-    directory_ = *StaticDirectory::Create(decode, prefill);
-    router = *Router::Create(config, *directory_, registry);
-    service_ = std::make_unique<InferenceService>(*router);
-    server_ = *RpcServer::Start({}, {service_.get()});
-    stub = v1::Inference::NewStub(*MakeChannel(server_->address()));
-  }
-  ~TestRouter() { server_.reset(); }
-
-  void WaitReady() {
-    ASSERT_TRUE(Eventually([&] { return router->Ready(); })) << "no ready model";
-  }
-  static v1::GenerateRequest Request(int64_t max_tokens = 10) {
-    v1::GenerateRequest request;
-    request.set_model("tiny");
-    request.set_text("hello");
-    request.mutable_stop()->set_max_tokens(max_tokens);
-    return request;
-  }
-  Outcome Generate(const v1::GenerateRequest& request, absl::Duration timeout = absl::Seconds(20)) {
-    grpc::ClientContext context;
-    context.set_wait_for_ready(true);  // a loaded machine connects slowly
-    context.set_deadline(absl::ToChronoTime(absl::Now() + timeout));
-    auto reader = stub->Generate(&context, request);
-    Outcome out;
-    v1::GenerateEvent event;
-    while (reader->Read(&event)) {
-      if (event.has_finished()) {
-        ++out.finishes;
-        out.finished = event.finished();
-        continue;
-      }
-      EXPECT_EQ(out.finishes, 0) << "a delta after the end";
-      out.text += event.delta().text();
-      out.scores.insert(out.scores.end(), event.delta().prompt_logprobs().begin(),
-                        event.delta().prompt_logprobs().end());
-      out.ids.insert(out.ids.end(), event.delta().token_ids().begin(),
-                     event.delta().token_ids().end());
-    }
-    out.status = reader->Finish();
-    const auto& trailing = context.GetServerTrailingMetadata();
-    if (auto it = trailing.find("retry-after-ms"); it != trailing.end()) {
-      out.retry_after = std::string(it->second.data(), it->second.size());
-    }
-    return out;
-  }
-  bool Idle() {
-    return router->inflight() == 0 &&
-           registry.SerializeText().find("baton_router_inflight 0") != std::string::npos;
-  }
-  double Metric(const std::string& line_start) {
-    const std::string text = registry.SerializeText();
-    const size_t at = text.find("\n" + line_start + " ");
-    return at == std::string::npos ? -1 : std::stod(text.substr(at + line_start.size() + 2));
-  }
-
-  MetricRegistry registry;
-  std::unique_ptr<Router> router;
-  std::unique_ptr<v1::Inference::Stub> stub;
-
- private:
-  std::unique_ptr<NodeDirectory> directory_;
-  std::unique_ptr<InferenceService> service_;
-  std::unique_ptr<RpcServer> server_;
-};
 
 TEST(RouterTest, StreamsAndNamesEverythingToTheDecodeNode) {
   FakeDecode decode;
@@ -344,17 +245,6 @@ TEST(RouterTest, RetriesBeforeTheFirstTokenOnAnotherNode) {
   EXPECT_TRUE(s.Idle());
 }
 
-bool AllAnswered(TestRouter& s, size_t nodes) {
-  return Eventually([&] {
-    const std::string text = s.registry.SerializeText();
-    size_t active = 0;
-    for (size_t at = 0; (at = text.find("state=\"active\"} 1", at)) != std::string::npos; ++at) {
-      ++active;
-    }
-    return active == nodes;
-  });
-}
-
 TEST(RouterTest, BadRequestsAreNotRetried) {
   FakeDecode a;
   FakeDecode b;
@@ -369,160 +259,6 @@ TEST(RouterTest, BadRequestsAreNotRetried) {
   EXPECT_EQ(a.started + b.started, 10);
   EXPECT_TRUE(s.router->Ready()) << "a refusal opened the breaker";
   EXPECT_TRUE(s.Idle());
-}
-
-TEST(RouterTest, AFullNodeIsPassedOverAndOnlyWhenAllAreFullTheClientHears) {
-  FakeDecode full;
-  FakeDecode other;
-  full.fail_after = 0;
-  full.failure = absl::ResourceExhaustedError("9 requests are waiting");
-  TestRouter s({full.address(), other.address()}, {},
-               [](RouterConfig& c) { c.policy.decode = PolicyKind::kRoundRobin; });
-  s.WaitReady();
-  ASSERT_TRUE(AllAnswered(s, 2));
-  for (int i = 0; i < 10; ++i) {
-    const Outcome out = s.Generate(TestRouter::Request());
-    EXPECT_TRUE(out.status.ok()) << out.status.error_message();
-    EXPECT_EQ(out.text, LettersFrom(0, 10));
-  }
-  EXPECT_GT(full.started.load(), 0);
-  EXPECT_EQ(other.started.load(), 10);
-  other.fail_after = 0;
-  other.failure = full.failure;
-  const int before = full.started + other.started;
-  const Outcome out = s.Generate(TestRouter::Request());
-  EXPECT_EQ(out.status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
-  EXPECT_EQ(out.status.error_message(), "9 requests are waiting");
-  EXPECT_EQ(full.started + other.started, before + 2) << "each node is asked once";
-  EXPECT_TRUE(s.router->Ready()) << "a refusal opened the breaker";
-  EXPECT_TRUE(s.Idle());
-}
-
-TEST(RouterTest, AReplayThatMeetsAFullNodeGoesToTheNext) {
-  FakeDecode dies;
-  FakeDecode full;
-  FakeDecode other;
-  dies.fail_after = 4;
-  full.fail_after = 0;
-  full.failure = absl::ResourceExhaustedError("full");
-  TestRouter s({dies.address(), full.address(), other.address()}, {},
-               [](RouterConfig& c) { c.policy.decode = PolicyKind::kRoundRobin; });
-  s.WaitReady();
-  ASSERT_TRUE(AllAnswered(s, 3));
-  for (int i = 0; i < 6; ++i) {
-    const Outcome out = s.Generate(TestRouter::Request(20));
-    EXPECT_TRUE(out.status.ok()) << out.status.error_message();
-    EXPECT_EQ(out.text, LettersFrom(0, 20));
-  }
-  EXPECT_GT(dies.started.load(), 0);
-}
-
-// Case lp-01: scores pass through once each, also when the node that gave them dies.
-TEST(RouterTest, PromptLogprobsComeOnceEach) {
-  for (const int fail_at : {-1, 0, 1, 4, 5}) {
-    FakeDecode a;
-    FakeDecode b;
-    a.fail_after_scores = b.fail_after_scores = fail_at;
-    TestRouter s({a.address(), b.address()});
-    s.WaitReady();
-    for (const int64_t max_tokens : {0, 3}) {
-      v1::GenerateRequest request = TestRouter::Request(max_tokens);
-      request.mutable_tokens()->mutable_ids()->Add(7);
-      for (int64_t id : {8, 9, 10, 11}) request.mutable_tokens()->add_ids(id);
-      request.mutable_sampling()->set_logprobs(true);
-      request.mutable_sampling()->set_prompt_logprobs(true);
-      const Outcome out = s.Generate(request);
-      ASSERT_TRUE(out.status.ok()) << out.status.error_message();
-      ASSERT_EQ(out.scores.size(), 5u) << fail_at;
-      for (int i = 0; i < 5; ++i) {
-        EXPECT_EQ(out.scores[i].chosen().token_id(), 7 + i);
-        EXPECT_EQ(out.scores[i].chosen().has_logprob(), i > 0);
-        if (i > 0) EXPECT_EQ(out.scores[i].chosen().logprob(), static_cast<float>(-i));
-      }
-      EXPECT_EQ(out.text, LettersFrom(0, max_tokens));
-      EXPECT_EQ(out.finished.reason(), v1::LENGTH);
-    }
-    EXPECT_TRUE(s.Idle());
-  }
-}
-
-TEST(RouterTest, AnAssetThatNeverComesDoesNotHoldUpTheEnd) {
-  FakeDecode decode;
-  decode.hang_assets = true;
-  auto s = std::make_unique<TestRouter>(std::vector<std::string>{decode.address()});
-  ASSERT_TRUE(AllAnswered(*s, 1));
-  Outcome out;
-  std::thread client([&, router = s.get()] { out = router->Generate(TestRouter::Request()); });
-  ASSERT_TRUE(Eventually([&] { return s->router->inflight() == 1; }));
-  const absl::Time start = absl::Now();
-  s->router.reset();
-  EXPECT_LT(absl::Now() - start, absl::Seconds(5));
-  client.join();
-  EXPECT_EQ(out.status.error_code(), grpc::StatusCode::UNAVAILABLE);
-  EXPECT_EQ(out.status.error_message(), "the router is shutting down");
-}
-
-// Counts how it ended; its generation can be cancelled at the first token.
-class CountingSink final : public GenerationSink {
- public:
-  explicit CountingSink(bool stay) : stay_(stay) {}
-  bool OnEvent(v1::GenerateEvent) override { return stay_; }
-  void OnDone(const absl::Status& status) override {
-    code.store(static_cast<int>(status.code()));
-    done.store(true);
-  }
-  std::atomic<bool> done{false};
-  std::atomic<int> code{-1};
-
- private:
-  const bool stay_;
-};
-
-// Case rt-01: every kind of prompt and every end is counted, up and down.
-TEST(RouterTest, LoadIsCountedForEveryEntryAndEveryEnd) {
-  std::vector<std::unique_ptr<FakeDecode>> nodes;
-  std::vector<std::string> addresses;
-  for (int i = 0; i < 4; ++i) {
-    nodes.push_back(std::make_unique<FakeDecode>());
-    nodes.back()->delay_ms = 20;
-    addresses.push_back(nodes.back()->address());
-  }
-  TestRouter s(addresses);
-  s.WaitReady();
-  ASSERT_TRUE(AllAnswered(s, 4));
-  std::vector<std::shared_ptr<CountingSink>> sinks;
-  for (int i = 0; i < 400; ++i) {
-    v1::GenerateRequest request = TestRouter::Request(5);
-    request.set_text(std::string(150, '.'));  // one common prefix
-    if (i % 4 == 1) {
-      auto* message = request.mutable_chat()->add_messages();
-      message->set_role("user");
-      message->set_content(std::string(100, '.'));
-    } else if (i % 4 == 2) {
-      for (int k = 0; k < 150; ++k) request.mutable_tokens()->add_ids('.');
-    }
-    if (i % 10 == 9) request.mutable_sampling()->set_top_p(0);  // refused
-    sinks.push_back(std::make_shared<CountingSink>(/*stay=*/i % 10 != 8));
-    s.router->Generate({}, request, sinks.back());
-  }
-  ASSERT_TRUE(Eventually([&] {
-    return std::all_of(sinks.begin(), sinks.end(),
-                       [](const auto& sink) { return sink->done.load(); });
-  }));
-  std::vector<int> started;
-  for (const auto& node : nodes) started.push_back(node->started.load());
-  EXPECT_EQ(std::accumulate(started.begin(), started.end(), 0), 360);
-  const auto [least, most] = std::minmax_element(started.begin(), started.end());
-  EXPECT_LE(*most - *least, 12) << testing::PrintToString(started);
-  EXPECT_TRUE(s.Idle());
-  EXPECT_TRUE(Eventually([&] {
-    return std::all_of(addresses.begin(), addresses.end(), [&](const std::string& address) {
-      return s.Metric(Cat("baton_router_node_inflight{node=\"", address, "\",role=\"decode\"}")) ==
-             0;
-    });
-  }));
-  EXPECT_EQ(s.Metric("baton_requests_total{code=\"OK\"}"), 320);
-  EXPECT_EQ(s.Metric("baton_requests_total{code=\"INVALID_ARGUMENT\"}"), 40);
 }
 
 TEST(RouterTest, ReplaysAfterTheFirstTokenWithNothingDoubledOrMissing) {
