@@ -129,6 +129,31 @@ TEST(EngineBatching, PreemptionTakesTheYoungestOfTheLowestPriority) {
   EXPECT_EQ(low->ids(), Reference(other.tokens, 60));
 }
 
+// Case smp-01: with temperature 0 every cut gives the argmax, alone and beside a random neighbour,
+// which stays random.
+TEST(EngineBatching, GreedyIgnoresTopKAndTopPBesideARandomNeighbour) {
+  TestEngine engine;
+  const auto prompt = RandomPrompt(30, 1);
+  const auto argmax = Reference(prompt, 12);
+  EngineRequest random = Greedy(RandomPrompt(40, 2), 200);
+  random.sampling.temperature = 1.3;
+  for (const bool beside : {false, true}) {
+    std::vector<std::shared_ptr<RecordingListener>> neighbours;
+    for (const int top_k : {-1, 0, 1, 10, 1000000}) {
+      for (const double top_p : {0.1, 1.0}) {
+        if (beside) neighbours.push_back(engine.Start(random).second);
+        EngineRequest greedy = Greedy(prompt, 12);
+        greedy.sampling.top_k = top_k;
+        greedy.sampling.top_p = top_p;
+        EXPECT_EQ(engine.Run(greedy), argmax) << top_k << " " << top_p;
+      }
+    }
+    for (const auto& neighbour : neighbours) neighbour->Wait();
+    if (beside) EXPECT_NE(neighbours[0]->ids(), neighbours[1]->ids());
+  }
+}
+
+// Case smp-02.
 TEST(EngineBatching, SeedsDoNotDependOnTheNeighbours) {
   EngineRequest a = Greedy(RandomPrompt(30, 1), 16);
   a.sampling.temperature = 0.8;
@@ -234,6 +259,43 @@ TEST(EngineBatching, PrefixCacheChangesNoToken) {
     EXPECT_EQ(listener->ids(), Reference(longer, kTokens));
   }
   EXPECT_TRUE(engine.ComesBackEmpty());
+}
+
+// Case pfx-04: the second reply equals the first, log-probabilities too, and the true count is
+// told.
+TEST(EngineBatching, AWholePromptThatIsCachedGivesTheSameReply) {
+  for (const std::size_t n : {64, 128, 100, 1}) {
+    for (const std::int64_t max_tokens : {1, 8}) {
+      TestEngine engine;
+      EngineRequest request = Cached(Greedy(RandomPrompt(n, 70), max_tokens));
+      request.sampling.logprobs = true;
+      request.sampling.top_logprobs = 3;
+      const auto first = engine.Start(request).second;
+      EXPECT_EQ(first->Wait().cached_tokens, 0);
+      const auto second = engine.Start(request).second;
+      const FinishInfo info = second->Wait();
+      EXPECT_TRUE(info.status.ok()) << info.status;
+      EXPECT_EQ(info.cached_tokens, static_cast<std::int64_t>((n - 1) / 64 * 64));
+      EXPECT_GE(info.computed_tokens, 1) << "the last token runs for its logits";
+      EXPECT_EQ(second->ids(), first->ids());
+      EXPECT_EQ(second->text(), first->text());
+      const auto a = first->logprobs(), b = second->logprobs();
+      ASSERT_EQ(a.size(), b.size());
+      for (std::size_t i = 0; i < a.size(); ++i) {
+        for (std::size_t k = 0; k < a[i].size(); ++k) {
+          EXPECT_EQ(a[i][k].token_id, b[i][k].token_id);
+          EXPECT_EQ(a[i][k].logprob, b[i][k].logprob);
+        }
+      }
+      // A third prompt that goes on behind the reply still finds its blocks.
+      auto longer = request.tokens;
+      const auto tail = RandomPrompt(30, 71);
+      longer.insert(longer.end(), tail.begin(), tail.end());
+      const auto third = engine.Start(Cached(Greedy(longer, 8))).second;
+      EXPECT_EQ(third->Wait().cached_tokens, static_cast<std::int64_t>(n / 64 * 64));
+      EXPECT_EQ(third->ids(), Reference(longer, 8));
+    }
+  }
 }
 
 TEST(EngineBatching, SpacesAreKeptApart) {

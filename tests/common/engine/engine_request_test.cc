@@ -26,6 +26,7 @@ void ExpectRefused(TestEngine& engine, const EngineRequest& request, const std::
   EXPECT_EQ(listener->finishes(), 0);
 }
 
+// Cases len-01 and api-01: refused before anything runs, with the numbers.
 TEST(EngineRequest, RefusalsNameFieldValueAndLimit) {
   EngineSetup setup;
   setup.pool_rows = 640;
@@ -74,6 +75,83 @@ TEST(EngineRequest, RefusalsNameFieldValueAndLimit) {
   ExpectRefused(engine, with([](auto& r) { r.stop.max_tokens = 600; }),
                 "prompt of 100 tokens + max_tokens 600 needs 264 KV pages, the pool has 240");
   EXPECT_EQ(engine.Run(good).size(), 10u);  // the engine is unharmed
+}
+
+// Case api-02: a bad bias hurts its own request only; a good one works, also on a stop token.
+TEST(EngineRequest, ABadBiasHurtsNobodyElse) {
+  TestEngine engine;
+  const EngineRequest good = Greedy(RandomPrompt(60, 9), 300);
+  const auto expected = engine.Run(good);
+  const auto running = engine.Start(good).second;
+  ASSERT_TRUE(running->WaitTokens(3));
+  const float inf = std::numeric_limits<float>::infinity();
+  const std::pair<std::int32_t, float> bad[] = {{512, 5},
+                                                {191222, -100},
+                                                {-1, 1},
+                                                {5, 1e9f},
+                                                {5, -100.5f},
+                                                {5, inf},
+                                                {5, std::numeric_limits<float>::quiet_NaN()}};
+  for (const auto& bias : bad) {
+    EngineRequest request = good;
+    request.sampling.logit_bias = {{7, 1.f}, bias};
+    ExpectRefused(engine, request, "logit_bias[1]");
+  }
+  EngineRequest many = good;
+  many.sampling.logit_bias.assign(1025, {5, 1.f});
+  ExpectRefused(engine, many, "logit_bias: 1025 entries");
+  EngineRequest forbidden = Greedy(good.tokens, 20);
+  forbidden.sampling.logit_bias = {{expected[0], -100.f}};
+  const auto others = engine.Run(forbidden);
+  EXPECT_EQ(std::count(others.begin(), others.end(), expected[0]), 0);
+  EXPECT_TRUE(running->Wait().status.ok());
+  EXPECT_EQ(running->ids(), expected);
+}
+
+// The kind of len-01: every number of a request, at and behind its limits.
+TEST(EngineRequest, EveryNumberHasItsRange) {
+  TestEngine engine;
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  const double inf = std::numeric_limits<double>::infinity();
+  const auto each = [&](const char* field, auto member, const std::vector<double>& values) {
+    for (const double value : values) {
+      EngineRequest request = Greedy(RandomPrompt(10, 1), 4);
+      request.sampling.*member = value;
+      ExpectRefused(engine, request, field);
+    }
+  };
+  each("temperature", &SamplingParams::temperature, {-0.1, 100.1, nan, inf, -inf});
+  each("top_p", &SamplingParams::top_p, {0, -0.1, 1.1, nan, inf, -inf});
+  each("min_p", &SamplingParams::min_p, {-0.1, 1.1, nan, inf, -inf});
+  each("presence_penalty", &SamplingParams::presence_penalty, {-2.1, 2.1, nan, inf, -inf});
+  each("frequency_penalty", &SamplingParams::frequency_penalty, {-2.1, 2.1, nan, inf, -inf});
+  each("repetition_penalty", &SamplingParams::repetition_penalty, {0, -1, 10.1, nan, inf, -inf});
+  const auto refused = [&](const char* field, auto change) {
+    EngineRequest request = Greedy(RandomPrompt(10, 1), 4);
+    change(request);
+    ExpectRefused(engine, request, field);
+  };
+  constexpr auto kMin = std::numeric_limits<std::int64_t>::min();
+  constexpr auto kMax = std::numeric_limits<std::int64_t>::max();
+  for (const std::int64_t n : {std::int64_t{0}, std::int64_t{-5}, kMin, kMax, std::int64_t{2039}}) {
+    refused("max_tokens", [n](auto& r) { r.stop.max_tokens = n; });
+  }
+  for (const std::int64_t n : {std::int64_t{-1}, std::int64_t{5}, kMin, kMax}) {
+    refused("min_tokens", [n](auto& r) { r.stop.min_tokens = n; });
+  }
+  for (const int k : {-2, (1 << 30) + 1, std::numeric_limits<int>::min()}) {
+    refused("top_k", [k](auto& r) { r.sampling.top_k = k; });
+  }
+  for (const int top : {-1, 21, std::numeric_limits<int>::max()}) {
+    refused("top_logprobs", [top](auto& r) {
+      r.sampling.logprobs = true;
+      r.sampling.top_logprobs = top;
+    });
+  }
+  refused("stop: 17 entries", [](auto& r) { r.stop.stop.assign(17, "x"); });
+  refused("stop[0]", [](auto& r) { r.stop.stop = {std::string(1025, 'x')}; });
+  refused("stop_token_ids: 129 entries", [](auto& r) { r.stop.stop_token_ids.assign(129, 1); });
+  refused("stop_token_ids[1]", [](auto& r) { r.stop.stop_token_ids = {1, 512}; });
 }
 
 TEST(EngineRequest, TheQueueIsBounded) {
