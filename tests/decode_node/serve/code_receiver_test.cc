@@ -100,6 +100,29 @@ class CodeReceiverTest : public ::testing::Test {
     return m;
   }
 
+  // The head of a frame of all heads whose payload is `m.payload`.
+  std::string HeadFor(const Message& m, std::uint32_t sequence, int layer, std::int32_t begin,
+                      std::int32_t end) {
+    FrameHeader h;
+    h.transfer_id = 7;
+    h.generation = 1;
+    h.layer = static_cast<std::uint32_t>(layer);
+    h.token_begin = static_cast<std::uint32_t>(begin);
+    h.token_end = static_cast<std::uint32_t>(end);
+    h.sequence = sequence;
+    std::vector<FrameChunk> chunks;
+    const std::uint64_t part =
+        static_cast<std::uint64_t>((end - begin) / kPageRows) * kLayout.k_bytes();
+    for (std::uint32_t i = 0; i < 2 * kHeads; ++i) {
+      chunks.push_back(
+          {i / 2, i % 2 == 0 ? ChunkComponent::kKey : ChunkComponent::kValue, i * part, part});
+    }
+    h.payload_bytes = m.payload.size();
+    h.payload_hash = HashPayload(
+        std::string_view(reinterpret_cast<const char*>(m.payload.data()), m.payload.size()));
+    return *EncodeFrameHead(h, chunks, secret_);
+  }
+
   // As the transport would; the status is the receiver's answer to the header.
   absl::Status Deliver(const Message& m, absl::Status fence = absl::OkStatus()) {
     auto landing = receiver_.OnHeader(m.head, m.payload.size(), 1);
@@ -203,6 +226,28 @@ TEST_F(CodeReceiverTest, WhatDoesNotBelongIsDroppedByReason) {
   }
   receiver_.Close(transfer);
   refused(Frame(1, 0, 32, 64), "unknown_transfer");
+}
+
+// Frames are copied side by side, so no two may write one page.
+TEST_F(CodeReceiverTest, APageIsWrittenOnce) {
+  auto transfer = Register();
+  EXPECT_TRUE(Deliver(Frame(0, 0, 0, 32)).ok());
+  Settle();
+  Message again = Frame(1, 0, 16, 48);  // its first page is in already
+  std::memset(again.payload.data(), 0x55, again.payload.size());
+  again.head = HeadFor(again, 1, 0, 16, 48);
+  EXPECT_TRUE(Deliver(again).ok());
+  Settle();
+  EXPECT_EQ(transfer->progress().frames, 2u);
+  EXPECT_FALSE(transfer->progress().complete);
+  const auto first_k = [&](int page) {
+    return *reinterpret_cast<const float*>(landing_->pages[0][page].data() + kLayout.k_offset());
+  };
+  EXPECT_EQ(first_k(1), Value(0, 0, false, kPageRows, 0));
+  std::uint32_t bits;
+  const float overwritten = first_k(2);
+  std::memcpy(&bits, &overwritten, 4);
+  EXPECT_EQ(bits, 0x55555555u);
 }
 
 TEST_F(CodeReceiverTest, StaleGenerationIsDropped) {

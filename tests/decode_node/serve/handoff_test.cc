@@ -70,6 +70,7 @@ TEST_F(NodePair, AutoTakesKvOfItsOwnWeightsOnly) {
   EXPECT_THAT(brief.timing().fallback_reason(), testing::HasSubstr("min_prefix_tokens"));
 }
 
+// Case pd-06: the nodes compare again what the router has compared.
 TEST_F(NodePair, SpaceMismatchNamesTheFieldAndIsComputedHere) {
   ModelEntry half = Entry("m", "a");
   half.kv_dtype = DType::kBF16;
@@ -208,6 +209,7 @@ TEST_F(NodePair, OnFailureFailSaysWhy) {
   ExpectNothingHeld();
 }
 
+// Case pd-05.
 TEST_F(NodePair, PrefixOverTheProducersLimitIsComputedHere) {
   ModelEntry narrow = Entry("m", "a");
   narrow.max_context = 256;
@@ -221,6 +223,7 @@ TEST_F(NodePair, PrefixOverTheProducersLimitIsComputedHere) {
   ExpectNothingHeld();
 }
 
+// Case pd-07.
 TEST_F(NodePair, RestartedProducerServesAgain) {
   std::string producer = StartPrefill("prefill", {Entry("m", "a")});
   const int port = prefill_[0]->grpc_port();
