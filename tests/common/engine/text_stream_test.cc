@@ -104,9 +104,11 @@ TEST(TextStreamSpaceTest, ASpaceBetweenPromptAndReplyStays) {
           {"type": "Fuse"}, {"type": "Strip", "content": " ", "start": 1, "stop": 0}]}})");
   ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
   TextStream begins(tokenizer->get(), StopMatcher(), 0);
-  EXPECT_EQ(begins.Push(0).text + begins.Push(1).text, "Paris is");
+  EXPECT_EQ(begins.Push(0).text, "Paris");
+  EXPECT_EQ(begins.Push(1).text, " is");
   TextStream goes_on(tokenizer->get(), StopMatcher(), 0, /*continues_text=*/true);
-  EXPECT_EQ(goes_on.Push(0).text + goes_on.Push(1).text, " Paris is");
+  EXPECT_EQ(goes_on.Push(0).text, " Paris");
+  EXPECT_EQ(goes_on.Push(1).text, " is");
 }
 
 }  // namespace
