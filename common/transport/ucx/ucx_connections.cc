@@ -100,6 +100,7 @@ void Core::FailPeer(const std::shared_ptr<UcxPeer>& peer, const absl::Status& wh
   peer->MarkFailed(why);
   if (!OnProgressThread() || peer->torn_down_) return;
   peer->torn_down_ = true;
+  peer->down_ns_ = NowNs();
   const absl::Status status = peer->status();
   // The callers learn at once; the memory of what is in flight stays until UCX lets go of it.
   for (SendOp* op : peer->in_flight_) Report(*op, status);
@@ -119,6 +120,7 @@ void Core::FailPeer(const std::shared_ptr<UcxPeer>& peer, const absl::Status& wh
   peers_.erase(peer);
   counters_.peers.store(peers_.size(), std::memory_order_relaxed);
   const bool died = reported && absl::IsUnavailable(status);
+  peer->died_ = died;
   const int64_t patience = died       ? kLingerNs
                            : reported ? 0
                                       : absl::ToInt64Nanoseconds(options_.progress_deadline);

@@ -25,6 +25,9 @@ constexpr int64_t kMillisecond = 1'000'000;
 constexpr int64_t kDrainNs = 1000 * kMillisecond;
 constexpr int64_t kFlushNs = 300 * kMillisecond;
 constexpr int64_t kQuarantineNs = 2500 * kMillisecond;
+// Requests to a dead process that UCX has not finished by then will never be: nobody is left to ask
+// for their payload, and its endpoint is closed.
+constexpr int64_t kDeadAfterNs = 3000 * kMillisecond;
 
 }  // namespace
 
@@ -57,14 +60,16 @@ void Core::Stop() {
 
 void Core::Submit(absl::AnyInvocable<void()> task) {
   bool wake = false;
+  bool queued = false;
   {
     MutexLock lock(tasks_mu_);
     if (accepting_) {
       tasks_.push_back(std::move(task));
+      queued = true;
       wake = !has_tasks_.exchange(true, std::memory_order_acq_rel);
     }
   }
-  if (task) return task();
+  if (!queued) return task();
   if (wake) Wake();
 }
 
@@ -190,6 +195,7 @@ bool Core::RunDeferred() {
 void Core::Tick(int64_t now_ns) {
   ReapClosing(now_ns);
   CheckLandings(now_ns);
+  LeaveBehind(now_ns);
   const std::vector<std::shared_ptr<UcxPeer>> peers(peers_.begin(), peers_.end());
   for (const auto& peer : peers) CheckPeer(peer, now_ns);
   for (auto it = by_instance_.begin(); it != by_instance_.end();) {
@@ -261,6 +267,25 @@ void Core::CheckLandings(int64_t now_ns) {
   }
 }
 
+// UCX 1.13 sometimes never finishes requests to a shared-memory peer that was killed. The request
+// stays; the memory it would have read is given back.
+void Core::LeaveBehind(int64_t now_ns) {
+  std::vector<std::shared_ptr<const void>> released;  // may call back into this transport
+  for (auto& [op, unused] : sends_) {
+    const UcxPeer& peer = *op->peer;
+    if (op->left_behind || !peer.torn_down_ || peer.endpoint_ != nullptr) continue;
+    // A greeting reads nothing but the operation itself, which stays.
+    if (now_ns - peer.down_ns_ < kDeadAfterNs || (!peer.died_ && op->message)) continue;
+    op->left_behind = true;
+    ++left_behind_;
+    released.push_back(std::move(op->owner));
+  }
+  if (released.empty()) return;
+  counters_.sends_in_flight.store(HoldingSends(), std::memory_order_relaxed);
+  BATON_LOG_WARN("transport: UCX never finished {} sends to a peer that died; their memory is free",
+                 released.size());
+}
+
 void Core::Abandon(const absl::Status& why) {
   for (auto& [op, owned] : sends_) {
     Report(*op, why);
@@ -296,7 +321,7 @@ void Core::TearDown() {
   const std::vector<std::shared_ptr<UcxPeer>> peers(peers_.begin(), peers_.end());
   for (const auto& peer : peers) FailPeer(peer, why, /*reported=*/false);
   const int64_t start = NowNs();
-  const auto unfinished = [this] { return !sends_.empty() || !receives_.empty(); };
+  const auto unfinished = [this] { return HoldingSends() > 0 || !receives_.empty(); };
   // Peers that work end what is under way; the rest is forced.
   const auto run_until = [&](int64_t limit_ns, bool force, auto more) {
     while (more() && NowNs() - start < limit_ns) {
@@ -311,12 +336,12 @@ void Core::TearDown() {
   run_until(kDrainNs + kFlushNs, true, [&] { return !leaving_.empty() || !closing_.empty(); });
   run_until(kQuarantineNs, true, unfinished);
   if (unfinished()) {
-    // A hung shared-memory peer. UCX asserts when a worker dies with such requests, so the worker
-    // stays, and with it the memory it may touch; no more progress is made.
     BATON_LOG_WARN("transport: {} sends and {} landings never ended; their memory is left alone",
-                   sends_.size(), receives_.size());
-    Abandon(why);
+                   HoldingSends(), receives_.size());
   }
+  // A hung or dead shared-memory peer. UCX asserts when a worker dies with such requests, so the
+  // worker stays, and with it the memory it may touch; no more progress is made.
+  if (!sends_.empty() || !receives_.empty()) Abandon(why);
   worker_.reset();
   context_.reset();
   closing_.clear();

@@ -92,6 +92,9 @@ class Core : public std::enable_shared_from_this<Core> {
   void Tick(int64_t now_ns);
   void CheckPeer(const std::shared_ptr<UcxPeer>& peer, int64_t now_ns);
   void CheckLandings(int64_t now_ns);
+  void LeaveBehind(int64_t now_ns);
+  // Sends that still need their memory.
+  size_t HoldingSends() const { return sends_.size() - left_behind_; }
   void TearDown();
   void Abandon(const absl::Status& why);
   void Wake();
@@ -158,6 +161,7 @@ class Core : public std::enable_shared_from_this<Core> {
   std::set<std::shared_ptr<UcxPeer>> peers_;  // those with an endpoint
   std::unordered_map<PeerId, std::weak_ptr<UcxPeer>> by_instance_;
   std::unordered_map<SendOp*, std::unique_ptr<SendOp>> sends_;
+  size_t left_behind_ = 0;  // of sends_
   std::unordered_map<RecvOp*, std::unique_ptr<RecvOp>> receives_;
   std::vector<std::pair<ucs_status_ptr_t, std::shared_ptr<UcxPeer>>> closing_;
   std::vector<Leaving> leaving_;

@@ -57,7 +57,7 @@ void Core::Post(std::unique_ptr<SendOp> owned) {
   op->submitted_ns = NowNs();
   sends_.emplace(op, std::move(owned));
   peer.in_flight_.insert(op);
-  counters_.sends_in_flight.store(sends_.size(), std::memory_order_relaxed);
+  counters_.sends_in_flight.store(HoldingSends(), std::memory_order_relaxed);
 
   ucp_request_param_t params = {};
   params.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
@@ -91,7 +91,8 @@ void Core::OnSent(void* request, ucs_status_t status, void* user_data) {
 void Core::FinishSend(SendOp* op, absl::Status status) {
   auto node = sends_.extract(op);
   std::unique_ptr<SendOp> owned = std::move(node.mapped());
-  counters_.sends_in_flight.store(sends_.size(), std::memory_order_relaxed);
+  if (owned->left_behind) --left_behind_;
+  counters_.sends_in_flight.store(HoldingSends(), std::memory_order_relaxed);
   const std::shared_ptr<UcxPeer> peer = owned->peer;
   peer->in_flight_.erase(op);
   peer->last_send_progress_ns_ = NowNs();

@@ -42,8 +42,9 @@ struct SendOp {
   uint64_t bytes = 0;
   std::shared_ptr<const void> owner;
   SendDone done;
-  bool message = true;    // false: a sign of life, which has no window and no `done`
-  bool reported = false;  // `done` was called
+  bool message = true;       // false: a sign of life, which has no window and no `done`
+  bool reported = false;     // `done` was called
+  bool left_behind = false;  // UCX never finishes it; `owner` was let go
   int64_t submitted_ns = 0;
 };
 
@@ -102,6 +103,8 @@ class UcxPeer : public Peer, public std::enable_shared_from_this<UcxPeer> {
   int64_t last_send_progress_ns_ = 0;
   int64_t last_receive_progress_ns_ = 0;
   int64_t ping_sent_ns_ = 0;  // 0: none unanswered
+  int64_t down_ns_ = 0;       // when it was torn down
+  bool died_ = false;         // UCX told of its death
 };
 
 }  // namespace baton::ucx
