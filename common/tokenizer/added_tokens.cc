@@ -79,7 +79,7 @@ std::vector<AddedTokens::Part> AddedTokens::Find(std::string_view text,
       size_t begin = i;
       size_t end = i + match.size;
       i = end;
-      if (token.special && !range.parse_special) continue;
+      if (range.literal || (token.special && !range.parse_special)) continue;
       if (token.single_word && !StandsAlone(text, begin, end)) continue;
       if (token.lstrip) {
         while (begin > done) {

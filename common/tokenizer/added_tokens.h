@@ -30,11 +30,13 @@ class AddedTokens {
     size_t end;
   };
 
-  // Where in the text tokens may be found, and whether special ones are.
+  // Where in the text tokens may be found, and which: special ones if `parse_special`, none at all
+  // if `literal`.
   struct Range {
     size_t begin;
     size_t end;
     bool parse_special;
+    bool literal = false;
   };
 
   // The longest token at the leftmost place wins; a special one that may not be parsed is text and

@@ -339,7 +339,11 @@ absl::StatusOr<std::vector<int32_t>> EncodeChat(const Tokenizer& tokenizer,
   BATON_ASSIGN_OR_RETURN(const auto segments, chat.Render(messages, options));
   std::vector<TextPiece> pieces;
   pieces.reserve(segments.size());
-  for (const ChatSegment& segment : segments) pieces.push_back({segment.text, segment.is_template});
+  for (const ChatSegment& segment : segments) {
+    pieces.push_back({.text = segment.text,
+                      .parse_special = segment.is_template,
+                      .literal = !segment.is_template});
+  }
   BATON_ASSIGN_OR_RETURN(std::vector<int32_t> ids, tokenizer.EncodePieces(pieces));
   // Some kinds write BOS themselves; the others leave it to the tokenizer's rule. Their opening
   // <|im_start|> may be the BOS id without being a BOS.

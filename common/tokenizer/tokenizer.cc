@@ -219,7 +219,7 @@ absl::StatusOr<std::vector<int32_t>> Tokenizer::EncodePieces(
       return absl::InvalidArgumentError(Cat("text is not valid UTF-8 at byte ", *bad));
     }
     mixed = mixed || piece.parse_special != pieces[0].parse_special;
-    ranges.push_back({total, total + piece.text.size(), piece.parse_special});
+    ranges.push_back({total, total + piece.text.size(), piece.parse_special, piece.literal});
     total += piece.text.size();
   }
   if (total > kMaxEncodeBytes) {

@@ -54,6 +54,9 @@ struct DecodeOptions {
 struct TextPiece {
   std::string_view text;
   bool parse_special = false;
+  // True: no added token is found in it, special or not (Qwen's "</think>"), but for those that
+  // vocabularies look for in normalised text, such as runs of spaces.
+  bool literal = false;
 };
 
 class Tokenizer {

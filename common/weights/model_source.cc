@@ -163,7 +163,10 @@ absl::Status ModelSource::OpenGguf() {
   if (gguf_->Has(kTemplateKey)) {
     BATON_ASSIGN_OR_RETURN(const std::string_view text, gguf_->GetString(kTemplateKey));
     chat_template_ = std::string(text);
-    chat_template_origin_ = Cat(path_, " (", kTemplateKey, ")");
+    // More than one: the others lie under tokenizer.chat_template.<name> and are not used.
+    const bool named = gguf_->Has("tokenizer.chat_templates");
+    chat_template_origin_ =
+        Cat(path_, " (", kTemplateKey, named ? ", the default of several named ones)" : ")");
   }
   return absl::OkStatus();
 }
@@ -233,18 +236,21 @@ absl::Status ModelSource::ReadHuggingFaceTexts() {
     chat_template_ = found.get<std::string>();
     return absl::OkStatus();
   }
-  // A list of named templates: the one called "default" is for chat.
-  for (const auto& item : found.is_array() ? found : nlohmann::json::array()) {
+  // A list of named templates: the one called "default" is for chat, others are not used.
+  if (!found.is_array()) {
+    return absl::InvalidArgumentError(
+        Cat(chat_template_origin_, ": 'chat_template' is neither a text nor a list of named ones"));
+  }
+  for (const auto& item : found) {
     if (item.is_object() && item.value("name", nlohmann::json()) == "default" &&
         item.value("template", nlohmann::json()).is_string()) {
       chat_template_ = item["template"].get<std::string>();
+      chat_template_origin_ += Cat(" (the default of ", found.size(), " named templates)");
       return absl::OkStatus();
     }
   }
-  return absl::InvalidArgumentError(
-      Cat(chat_template_origin_,
-          ": 'chat_template' is neither a text nor a list with one named "
-          "\"default\""));
+  chat_template_origin_ += Cat(" (", found.size(), " named templates, none of them 'default')");
+  return absl::OkStatus();
 }
 
 absl::Status ModelSource::CheckTensors() {

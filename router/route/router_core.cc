@@ -183,7 +183,13 @@ PrefillChoice RouterCore::FittingPrefill(const Node& decode, const v1::DecodeMod
 
 PrefillChoice RouterCore::ChoosePrefill(const Node& decode, const v1::DecodeModel& model) const {
   PrefillChoice choice = FittingPrefill(decode, model);
-  if (choice.nodes.empty()) return choice;
+  if (choice.nodes.empty()) {
+    if (choice.why_none.empty()) {
+      choice.why_none = model.base_model().empty() ? "the model has no base_model to prefill with"
+                                                   : "the router has no prefill nodes";
+    }
+    return choice;
+  }
   const std::string& wanted = model.accepts().digest();
   const auto has_wanted = [&](const Node& node) {
     const auto info = node.prefill_info();

@@ -64,6 +64,88 @@ def scenario_openai_package():
         wait_for(lambda: d.metric("baton_num_requests_running") == 0, 10, "the request to end after the client left")
 
 
+WEATHER_TOOL = {"type": "function", "function": {"name": "weather", "description": "The weather of a city.",
+                                                 "parameters": {"type": "object", "properties": {"city": {"type": "string"}}}}}
+
+
+def refused(call, param, *words):
+    """The openai client gets a 400 that names `param`."""
+    try:
+        call()
+    except openai.BadRequestError as e:
+        check(e.body["param"] == param, f"param {e.body['param']} instead of {param}: {e.body}")
+        for word in words:
+            check(word in e.body["message"], f"'{word}' is not in {e.body['message']}")
+        return
+    check(False, f"no error about {param}")
+
+
+def scenario_chat_messages():
+    """Shapes of messages: cases tpl-01 (parts), tpl-04 (tools), tpl-07 (special tokens in text)."""
+    with Cluster() as c:
+        tiny = tiny_entry(write_tiny_model(c.dir / "model"), chat_template="qwen2.5")
+        _, d, r, _ = c.spine([real_entry(), tiny])
+        client = openai.OpenAI(base_url=f"http://127.0.0.1:{r.ports['http']}/v1", api_key="none", max_retries=0)
+
+        def ask(content, model="smollm2", messages=(), **more):
+            return client.chat.completions.create(model=model, messages=[*messages, {"role": "user", "content": content}],
+                                                  temperature=0, max_tokens=8, **more)
+
+        parts = [{"type": "text", "text": "<note>\n\n"}, {"type": "text", "text": "Test!"}]
+        joined, split = ask("<note>\n\nTest!"), ask(parts)
+        check(joined.usage.prompt_tokens == split.usage.prompt_tokens, f"prompts differ: {joined.usage} {split.usage}")
+        check(joined.choices[0].message.content == split.choices[0].message.content, "replies differ")
+        check(ask([]).usage.prompt_tokens == ask("").usage.prompt_tokens, "an empty list is no empty text")
+        refused(lambda: ask([{"type": "image_url", "image_url": {"url": "x"}}]), "messages[0].content[0].type", "image_url")
+        refused(lambda: ask(["bare"]), "messages[0].content[0]")
+        refused(lambda: ask(None), "messages[0].content")
+        refused(lambda: ask("x", messages=[{"role": "robot", "content": "x"}]), "messages[0].role", "robot")
+
+        # SmolLM2's template has no place for tools: nothing is left out in silence.
+        call = {"role": "assistant", "content": None,
+                "tool_calls": [{"id": "abcdefghi", "type": "function", "function": {"name": "weather", "arguments": "null"}}]}
+        result = {"role": "tool", "tool_call_id": "abcdefghi", "content": "sunny"}
+        refused(lambda: ask("x", tools=[WEATHER_TOOL]), "tools", "smollm2")
+        refused(lambda: ask("x", messages=[{"role": "user", "content": "w"}, call]), "messages[1].tool_calls", "smollm2")
+        refused(lambda: ask("x", messages=[result]), "messages[0].role", "smollm2")
+        refused(lambda: ask("x", tools=[WEATHER_TOOL], tool_choice="required"), "tool_choice", "required")
+        check(ask("x", tools=[WEATHER_TOOL], tool_choice="none").usage.prompt_tokens == ask("x").usage.prompt_tokens, "none")
+
+        # Qwen2.5's has: the tools are in the prompt, "null" stands for {}, what is no object is named.
+        plain, tools = ask("x", model="tiny"), ask("x", model="tiny", tools=[WEATHER_TOOL])
+        check(tools.usage.prompt_tokens > plain.usage.prompt_tokens + 300, f"tools: {tools.usage}, without {plain.usage}")
+        before = [{"role": "user", "content": "w"}, call, result]
+        check(ask("x", model="tiny", messages=before, tools=[WEATHER_TOOL]).choices[0].finish_reason, "tool traffic")
+        for bad in ("[]", "{bad"):
+            call["tool_calls"][0]["function"]["arguments"] = bad
+            refused(lambda: ask("x", model="tiny", messages=before), "messages[1].tool_calls[0].function.arguments")
+
+        # Text of a message is never a special token; of a plain completion it is, unless told otherwise.
+        def prompt_tokens(**more):
+            return client.completions.create(model="tiny", prompt="a<|im_end|>", max_tokens=1, **more).usage.prompt_tokens
+        check(prompt_tokens() == 2 and prompt_tokens(extra_body={"parse_special": False}) == 11, "parse_special")
+        check(ask("a<|im_end|>", model="tiny").usage.prompt_tokens == plain.usage.prompt_tokens + 10, "im_end in a message")
+
+
+def scenario_template_in_gguf():
+    """Case tpl-06: the template inside the GGUF is used; without it chat is refused, nothing is invented."""
+    with Cluster() as c:
+        import pathlib
+        key = b"tokenizer.chat_template"
+        data = pathlib.Path(os.environ["BATON_SMOLLM2_GGUF"]).read_bytes()
+        check(data.count(key) == 1, "the file's template")
+        bare = c.dir / "bare.gguf"
+        bare.write_bytes(data.replace(key, b"tokenizer.chat_hidden__"))
+        del data
+        models = [real_entry(), {**real_entry("bare"), "path": str(bare)}]
+        _, d, r, _ = c.spine(models)
+        client = openai.OpenAI(base_url=f"http://127.0.0.1:{r.ports['http']}/v1", api_key="none", max_retries=0)
+        messages = [{"role": "user", "content": "Hi"}]
+        check(client.chat.completions.create(model="smollm2", messages=messages, max_tokens=2).usage.prompt_tokens > 20, "chat")
+        refused(lambda: client.chat.completions.create(model="bare", messages=messages, max_tokens=2), "messages", "chat_template")
+        check(client.completions.create(model="bare", prompt="Hi", max_tokens=2).usage.completion_tokens > 0, "completion")
+
+
 def scenario_examples():
     """docs/examples run as they are printed there."""
     with Cluster() as c:

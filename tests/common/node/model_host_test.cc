@@ -136,6 +136,34 @@ TEST_F(ModelHostTest, AnotherKvDtypeOfOneFileSharesTheWeights) {
   EXPECT_THAT((*host)->plan().lines[1], HasSubstr("shared with other models"));
 }
 
+TEST_F(ModelHostTest, EqualAdaptersAreOneAndRanksAreLimited) {
+  Add("base", "a");
+  for (const char* name : {"one", "other"}) {
+    std::filesystem::create_directories(dir_ / name);
+    std::ofstream(dir_ / name / "adapter_config.json")
+        << R"({"peft_type": "LORA", "r": 2, "lora_alpha": 4, "target_modules": ["q_proj"]})";
+    tiny_model_internal::Safetensors tensors(3);
+    for (const char* layer : {"0", "1", "2"}) {
+      const std::string module =
+          std::string("base_model.model.model.layers.") + layer + ".self_attn.q_proj.lora_";
+      tensors.Add(module + "A.weight", {2, 64}, 0.1f);
+      tensors.Add(module + "B.weight", {64, 2}, 0.1f);
+    }
+    tensors.Write(dir_ / name / "adapter_model.safetensors");
+    Add(name, "a");
+    options_.models.back().adapter = (dir_ / name).string();
+  }
+  auto host = Load();
+  ASSERT_TRUE(host.ok()) << host.status();
+  EXPECT_EQ((*host)->Find("one")->adapter, 0);
+  EXPECT_EQ((*host)->Find("other")->adapter, 0);
+  EXPECT_EQ((*host)->Find("one")->weights_digest, (*host)->Find("other")->weights_digest);
+  EXPECT_NE((*host)->Find("one")->weights_digest, (*host)->Find("base")->weights_digest);
+  EXPECT_THAT(std::string(ModelFiles::Open(options_.models, 1).status().message()),
+              AllOf(HasSubstr("models[1] (one)"), HasSubstr("models[2] (other)"),
+                    HasSubstr("'r' is 2, at most 1"), testing::Not(HasSubstr("models[0]"))));
+}
+
 TEST_F(ModelHostTest, ErrorsNameEntryAndField) {
   Add("a", "a");
   Add("gone", "gone");

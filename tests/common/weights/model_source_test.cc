@@ -63,8 +63,9 @@ class ModelSourceTest : public ::testing::Test {
     return out;
   }
 
-  std::string GgufBytes(bool biases = false) {
+  std::string GgufBytes(bool biases = false, const std::map<std::string, std::string>& texts = {}) {
     GgufBuilder gguf;
+    for (const auto& [key, text] : texts) gguf.Text(key, text);
     gguf.Text("general.architecture", "llama");
     gguf.U32("llama.block_count", 2);
     gguf.U32("llama.context_length", 64);
@@ -126,6 +127,36 @@ TEST_F(ModelSourceTest, HuggingFaceFolder) {
   EXPECT_THAT((*source)->chat_template_origin(), HasSubstr("tokenizer_config.json"));
   dir_.Write("chat_template.jinja", "J");
   EXPECT_EQ((*Open())->chat_template(), "J");
+}
+
+// Case tpl-06: of several named templates the default is taken; without one there is none, and the
+// model serves plain completions all the same.
+TEST_F(ModelSourceTest, NamedChatTemplates) {
+  dir_.Write("tokenizer.json", "{}");
+  dir_.Write("tokenizer_config.json", R"({"chat_template":[{"name":"tool_use","template":"U"},
+                                          {"name":"default","template":"D"}]})");
+  auto source = Open();
+  ASSERT_TRUE(source.ok()) << source.status();
+  EXPECT_EQ((*source)->chat_template(), "D");
+  EXPECT_THAT((*source)->chat_template_origin(), HasSubstr("the default of 2 named"));
+  dir_.Write("tokenizer_config.json", R"({"chat_template":[{"name":"tool_use","template":"U"}]})");
+  source = Open();
+  ASSERT_TRUE(source.ok()) << source.status();
+  EXPECT_EQ((*source)->chat_template(), std::nullopt);
+  for (const char* bad : {R"({"chat_template":5})", R"({"chat_template":{"default":"D"}})"}) {
+    dir_.Write("tokenizer_config.json", bad);
+    EXPECT_THAT(std::string(Open().status().message()), HasSubstr("'chat_template'"));
+  }
+  dir_.Write("model.gguf", GgufBytes(false, {{"tokenizer.chat_template", "D"},
+                                             {"tokenizer.chat_template.tool_use", "U"}}));
+  source = ModelSource::Open(dir_.File("model.gguf"));
+  ASSERT_TRUE(source.ok()) << source.status();
+  EXPECT_EQ((*source)->chat_template(), "D");
+  EXPECT_THAT((*source)->chat_template_origin(), HasSubstr("tokenizer.chat_template)"));
+  dir_.Write("model.gguf", GgufBytes(false, {{"tokenizer.chat_template.tool_use", "U"}}));
+  source = ModelSource::Open(dir_.File("model.gguf"));
+  ASSERT_TRUE(source.ok()) << source.status();
+  EXPECT_EQ((*source)->chat_template(), std::nullopt);
 }
 
 // Rows of Q and K come out in Hugging Face order, whatever the file's order.

@@ -69,6 +69,8 @@ class FakeDecode final : public v1::Decode::CallbackService {
   std::string default_strategy;
   std::string template_text = kChatMl;
   std::string served_template;  // not empty: what GetAsset really sends
+  uint32_t max_context = 256;
+  std::string reply;  // not empty: what is generated, a character a token
 
   // What happened.
   std::atomic<int> started{0};
@@ -96,7 +98,7 @@ class FakeDecode final : public v1::Decode::CallbackService {
     info->set_default_strategy(default_strategy);
     model->set_tokenizer_digest(ContentDigest(tokenizer_json_));
     if (!template_text.empty()) model->set_chat_template_digest(ContentDigest(template_text));
-    model->set_max_context_tokens(256);
+    model->set_max_context_tokens(max_context);
     model->set_vocab_size(512);
     model->add_eos_token_ids(kTinyImEnd);
     auto* reactor = context->DefaultReactor();
@@ -153,14 +155,17 @@ class FakeDecode final : public v1::Decode::CallbackService {
       const int stop_at = fail_after_scores.exchange(-1);
       if (!SendScores(writer, request, stop_at)) return writer.Finish(failure);
     }
-    for (int64_t i = request.resume_token_ids_size(); i < request.stop().max_tokens(); ++i) {
+    const int64_t count =
+        reply.empty() ? request.stop().max_tokens() : static_cast<int64_t>(reply.size());
+    for (int64_t i = request.resume_token_ids_size(); i < count; ++i) {
       if (fails && sent++ >= fail_after.load()) return writer.Finish(failure);
       for (int waited = 0; waited < delay_ms.load() && !gone.load() && !stop_.load(); ++waited) {
         std::this_thread::sleep_for(std::chrono::milliseconds(1));
       }
       if (gone.load() || stop_.load()) return writer.Finish(absl::UnavailableError("stopped"));
       v1::DecodeEvent event;
-      event.mutable_delta()->set_text(LettersFrom(i, i + 1));
+      event.mutable_delta()->set_text(reply.empty() ? LettersFrom(i, i + 1)
+                                                    : reply.substr(static_cast<size_t>(i), 1));
       event.mutable_delta()->add_token_ids('a' + i % 26);
       (void)writer.Push(std::move(event));
     }

@@ -69,6 +69,19 @@ TEST(RouterTest, StreamsAndNamesEverythingToTheDecodeNode) {
   EXPECT_TRUE(s.Idle());
 }
 
+TEST(RouterTest, SaysWhyNoPrefillNodeIsNamed) {
+  FakeDecode decode;
+  TestRouter alone({decode.address()}, {});
+  alone.WaitReady();
+  alone.Generate(TestRouter::Request());
+  EXPECT_EQ(decode.Requests().back().no_prefill_reason(), "the router has no prefill nodes");
+  TestRouter s({decode.address()}, {"127.0.0.1:1"});
+  s.WaitReady();
+  s.Generate(TestRouter::Request());
+  EXPECT_EQ(decode.Requests().back().no_prefill_reason(),
+            "prefill node 127.0.0.1:1: it does not answer now");
+}
+
 // Cases pd-06 and yml-04: a pair that does not fit gets no requests and says what differs; where
 // the file demands a prefill node, readiness waits for one.
 TEST(RouterTest, PairsThatDoNotFitAreNamedAndNotUsed) {
