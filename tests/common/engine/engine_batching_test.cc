@@ -149,7 +149,9 @@ TEST(EngineBatching, GreedyIgnoresTopKAndTopPBesideARandomNeighbour) {
       }
     }
     for (const auto& neighbour : neighbours) neighbour->Wait();
-    if (beside) EXPECT_NE(neighbours[0]->ids(), neighbours[1]->ids());
+    if (beside) {
+      EXPECT_NE(neighbours[0]->ids(), neighbours[1]->ids());
+    }
   }
 }
 
