@@ -9,14 +9,9 @@
 
 #include "common/base/ids.h"
 #include "tests/common/model/model_fixture.h"
+#include "tests/support/sanitized.h"
 #include "tests/support/test_data.h"
 #include "tests/support/tiny_model.h"
-
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define BATON_SANITIZED 1
-#else
-#define BATON_SANITIZED 0
-#endif
 
 namespace baton {
 namespace {
