@@ -60,6 +60,10 @@ class HttpServerImpl final : public HttpServer {
     // handler still holds keeps the context alive through its state.
     work_.reset();
     for (std::thread& thread : threads_) thread.join();
+    state_->stopped.store(true);
+    // What replies posted after the threads ended and before they saw that.
+    io_.restart();
+    io_.poll();
   }
 
   absl::Status Listen() {

@@ -81,6 +81,8 @@ class HttpSession::Reply final : public HttpReply {
  private:
   template <typename Fn>
   void Post(Fn fn) {
+    // What nobody runs would keep the session, and with it the server's state, for ever.
+    if (session_->server_->stopped.load()) return;
     asio::post(session_->strand_,
                [session = session_, fn = std::move(fn)]() mutable { fn(*session); });
   }

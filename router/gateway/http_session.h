@@ -29,6 +29,7 @@ struct HttpServerState {
   HttpServerOptions options;
   HttpHandler handler;
   std::atomic<bool> draining{false};
+  std::atomic<bool> stopped{false};  // nothing that is posted to `io` will run any more
 };
 
 // Everything private runs on the connection's strand, except where noted.
