@@ -265,12 +265,12 @@ TEST_F(GatewayTest, LogprobsOfBothKinds) {
   EXPECT_EQ(token["logprob"], -0.5);
   EXPECT_EQ(token["bytes"], json({0x68, 0xc3, 0xa9}));
   EXPECT_EQ(token["top_logprobs"][0]["token"], "\xef\xbf\xbd");
-  EXPECT_EQ(token["top_logprobs"][0]["bytes"], json({0xe2}));
+  EXPECT_EQ(token["top_logprobs"][0]["bytes"], json::array({0xe2}));
   const json text = json::parse(client_->Post(kCompletions, R"({"prompt":"x","logprobs":1})").body);
   const json& logprobs = text["choices"][0]["logprobs"];
-  EXPECT_EQ(logprobs["tokens"], json({"hé"}));
-  EXPECT_EQ(logprobs["token_logprobs"], json({-0.5}));
-  EXPECT_EQ(logprobs["text_offset"], json({0}));
+  EXPECT_EQ(logprobs["tokens"], json::array({"hé"}));
+  EXPECT_EQ(logprobs["token_logprobs"], json::array({-0.5}));
+  EXPECT_EQ(logprobs["text_offset"], json::array({0}));
   EXPECT_EQ(logprobs["top_logprobs"][0]["bytes:\\xe2"], -1.5);
 }
 
