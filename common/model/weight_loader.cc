@@ -84,7 +84,7 @@ absl::StatusOr<std::vector<float>> WeightLoader::Vector(const std::string& name,
 
 absl::Status WeightLoader::EndBatch() {
   std::swap(waiting_, open_);
-  const absl::Status status = Pack(open_);
+  absl::Status status = Pack(open_);
   open_.clear();
   return status;
 }

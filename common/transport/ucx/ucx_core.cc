@@ -60,16 +60,15 @@ void Core::Stop() {
 
 void Core::Submit(absl::AnyInvocable<void()> task) {
   bool wake = false;
-  bool queued = false;
   {
     MutexLock lock(tasks_mu_);
     if (accepting_) {
       tasks_.push_back(std::move(task));
-      queued = true;
+      task = nullptr;
       wake = !has_tasks_.exchange(true, std::memory_order_acq_rel);
     }
   }
-  if (!queued) return task();
+  if (task) return task();
   if (wake) Wake();
 }
 
