@@ -142,8 +142,10 @@ class Progress {
 void RunClosedLoop(InferenceClient& client, const PromptMaker& prompts, const BenchOptions& o,
                    Results& results, Progress& progress) {
   std::atomic<int> next{0};
+  const int count = std::min(o.concurrency, o.requests);
   std::vector<std::thread> workers;
-  for (int w = 0; w < std::min(o.concurrency, o.requests); ++w) {
+  workers.reserve(static_cast<size_t>(std::max(count, 0)));
+  for (int w = 0; w < count; ++w) {
     workers.emplace_back([&] {
       for (int i = next++; i < o.requests; i = next++) {
         Record(client.Generate(prompts.Make(i), nullptr, std::chrono::seconds(o.timeout_s)),

@@ -130,8 +130,8 @@ bool Supervisor::Running(const std::string& name) const {
 
 void Supervisor::StopAll(std::chrono::milliseconds patience) {
   const auto deadline = std::chrono::steady_clock::now() + patience;
-  for (auto it = children_.rbegin(); it != children_.rend(); ++it) {
-    if ((*it)->pid > 0) kill((*it)->pid, SIGTERM);
+  for (size_t i = children_.size(); i-- > 0;) {
+    if (children_[i]->pid > 0) kill(children_[i]->pid, SIGTERM);
   }
   for (auto& child : children_) {
     while (child->pid > 0) {
