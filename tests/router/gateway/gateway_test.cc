@@ -307,7 +307,9 @@ TEST_F(GatewayTest, BackendErrorsBecomeOpenAiErrors) {
       EXPECT_EQ(error["param"], c.param);
       EXPECT_TRUE(error["type"].is_string());
       EXPECT_EQ(reply.headers.count("retry-after"), c.http == 429 ? 1u : 0u);
-      if (c.http == 429) EXPECT_EQ(reply.headers.at("retry-after"), "3");
+      if (c.http == 429) {
+        EXPECT_EQ(reply.headers.at("retry-after"), "3");
+      }
     }
   }
 }
