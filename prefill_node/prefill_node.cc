@@ -3,9 +3,7 @@
 #include <utility>
 
 #include "common/base/ids.h"
-#include "common/base/logging.h"
 #include "common/base/status_macros.h"
-#include "common/base/thread_budget.h"
 #include "common/node/command_line.h"
 #include "common/node/node_server.h"
 #include "common/node/worker_pool.h"
@@ -33,20 +31,10 @@ class PrefillNode::Impl {
   }
 
   absl::Status Start() {
-    BATON_ASSIGN_OR_RETURN(const ThreadBudget threads,
-                           ThreadBudget::FromConfig(config_.threads.engine.value_or(0),
-                                                    config_.threads.worker.value_or(0)));
-    BATON_ASSIGN_OR_RETURN(ModelFiles files,
-                           ModelFiles::Open(config_.models, config_.engine.max_lora_rank));
-    BATON_ASSIGN_OR_RETURN(server_, NodeServer::Open("prefill", config_, metrics_));
-    BATON_ASSIGN_OR_RETURN(host_, ModelHost::Load({.models = config_.models,
-                                                   .memory = config_.memory,
-                                                   .engine = config_.engine,
-                                                   .engine_threads = threads.engine,
-                                                   .load_threads = threads.engine + threads.worker},
-                                                  std::move(files), metrics_));
-    for (const std::string& line : host_->plan().lines) BATON_LOG_INFO("memory plan: {}", line);
-    workers_ = std::make_shared<WorkerPool>(threads.worker);
+    BATON_ASSIGN_OR_RETURN(NodeBase base, StartNodeBase("prefill", config_, metrics_));
+    server_ = std::move(base.server);
+    host_ = std::move(base.host);
+    workers_ = std::make_shared<WorkerPool>(base.threads.worker);
     service_ = std::make_unique<PrefillService>(
         PrefillServiceOptions{NodeName(config_.node.name), NewIncarnation(), config_.handoff},
         *host_, transport_.get(), workers_, metrics_);

@@ -93,4 +93,23 @@ void NodeServer::Drain(std::chrono::nanoseconds timeout, ModelHost& host) {
 int NodeServer::grpc_port() const { return impl_->grpc_port(); }
 int NodeServer::http_port() const { return impl_->http_port(); }
 
+absl::StatusOr<NodeBase> StartNodeBase(const std::string& role, const NodeConfig& config,
+                                       MetricRegistry metrics) {
+  NodeBase base;
+  BATON_ASSIGN_OR_RETURN(base.threads, ThreadBudget::FromConfig(config.threads.engine.value_or(0),
+                                                                config.threads.worker.value_or(0)));
+  BATON_ASSIGN_OR_RETURN(ModelFiles files,
+                         ModelFiles::Open(config.models, config.engine.max_lora_rank));
+  BATON_ASSIGN_OR_RETURN(base.server, NodeServer::Open(role, config, metrics));
+  BATON_ASSIGN_OR_RETURN(
+      base.host, ModelHost::Load({.models = config.models,
+                                  .memory = config.memory,
+                                  .engine = config.engine,
+                                  .engine_threads = base.threads.engine,
+                                  .load_threads = base.threads.engine + base.threads.worker},
+                                 std::move(files), metrics));
+  for (const std::string& line : base.host->plan().lines) BATON_LOG_INFO("memory plan: {}", line);
+  return base;
+}
+
 }  // namespace baton

@@ -13,6 +13,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "common/base/thread_budget.h"
 #include "common/metrics/metrics.h"
 #include "common/node/model_host.h"
 #include "common/node/node_config.h"
@@ -56,5 +57,16 @@ class NodeServer {
   explicit NodeServer(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;
 };
+
+// What both nodes start with: files checked, ports tested, HTTP up, then the models loaded.
+struct NodeBase {
+  ThreadBudget threads;
+  std::unique_ptr<NodeServer> server;
+  std::unique_ptr<ModelHost> host;
+};
+
+// Errors of ThreadBudget::FromConfig, ModelFiles::Open, NodeServer::Open and ModelHost::Load.
+absl::StatusOr<NodeBase> StartNodeBase(const std::string& role, const NodeConfig& config,
+                                       MetricRegistry metrics);
 
 }  // namespace baton

@@ -7,12 +7,7 @@ namespace baton {
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const auto parts = FuzzParts(FuzzText(data, size), 2);
-  const auto tokenizer = Tokenizer::FromVocabulary(parts[1]);
-  if (!tokenizer.ok()) {
-    CheckError(tokenizer.status());
-    return 0;
-  }
-  CheckTokenizer(**tokenizer, parts[0]);
+  CheckRead(Tokenizer::FromVocabulary(parts[1]), parts[0]);
   return 0;
 }
 

@@ -49,4 +49,11 @@ inline void CheckTokenizer(const Tokenizer& t, std::string_view text) {
   }
 }
 
+// What a reader gave: an error that says something, or a tokenizer that keeps all that for `text`.
+inline void CheckRead(const absl::StatusOr<std::unique_ptr<Tokenizer>>& tokenizer,
+                      std::string_view text) {
+  if (!tokenizer.ok()) return CheckError(tokenizer.status());
+  CheckTokenizer(**tokenizer, text);
+}
+
 }  // namespace baton

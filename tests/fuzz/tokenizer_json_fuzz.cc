@@ -7,12 +7,7 @@ namespace baton {
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const auto parts = FuzzParts(FuzzText(data, size), 3);
-  const auto tokenizer = Tokenizer::FromJson(parts[0], parts[1]);
-  if (!tokenizer.ok()) {
-    CheckError(tokenizer.status());
-    return 0;
-  }
-  CheckTokenizer(**tokenizer, parts[2]);
+  CheckRead(Tokenizer::FromJson(parts[0], parts[1]), parts[2]);
   return 0;
 }
 

@@ -65,7 +65,9 @@ class CodeReceiverTest : public ::testing::Test {
     return static_cast<float>(layer * 100000 + head * 50000 + value * 20000 + row * 100 + dim);
   }
 
-  Message Frame(std::uint32_t sequence, int layer, std::int32_t begin, std::int32_t end) {
+  // All but the payload's size and hash.
+  static FrameHeader HeaderOf(std::uint32_t sequence, int layer, std::int32_t begin,
+                              std::int32_t end) {
     FrameHeader h;
     h.transfer_id = 7;
     h.generation = 1;
@@ -73,6 +75,11 @@ class CodeReceiverTest : public ::testing::Test {
     h.token_begin = static_cast<std::uint32_t>(begin);
     h.token_end = static_cast<std::uint32_t>(end);
     h.sequence = sequence;
+    return h;
+  }
+
+  Message Frame(std::uint32_t sequence, int layer, std::int32_t begin, std::int32_t end) {
+    FrameHeader h = HeaderOf(sequence, layer, begin, end);
     std::vector<float> data;
     std::vector<FrameChunk> chunks;
     const std::uint64_t part = (end - begin) / kPageRows * kLayout.k_bytes();
@@ -103,13 +110,7 @@ class CodeReceiverTest : public ::testing::Test {
   // The head of a frame of all heads whose payload is `m.payload`.
   std::string HeadFor(const Message& m, std::uint32_t sequence, int layer, std::int32_t begin,
                       std::int32_t end) {
-    FrameHeader h;
-    h.transfer_id = 7;
-    h.generation = 1;
-    h.layer = static_cast<std::uint32_t>(layer);
-    h.token_begin = static_cast<std::uint32_t>(begin);
-    h.token_end = static_cast<std::uint32_t>(end);
-    h.sequence = sequence;
+    FrameHeader h = HeaderOf(sequence, layer, begin, end);
     std::vector<FrameChunk> chunks;
     const std::uint64_t part =
         static_cast<std::uint64_t>((end - begin) / kPageRows) * kLayout.k_bytes();

@@ -10,10 +10,7 @@
 #include <vector>
 
 #include "common/base/strings.h"
-#include "router/gateway/http_server.h"
-#include "router/gateway/openai_service.h"
-#include "tests/router/gateway/fake_backend.h"
-#include "tests/router/gateway/http_client.h"
+#include "tests/router/gateway/gateway_fixture.h"
 
 namespace baton {
 namespace {
@@ -21,10 +18,7 @@ namespace {
 using nlohmann::json;
 using testing::HasSubstr;
 
-constexpr char kChat[] = "/v1/chat/completions";
-constexpr char kCompletions[] = "/v1/completions";
-
-std::string Chat(const std::string& more = "") {
+std::string ChatBody(const std::string& more = "") {
   return R"({"model":"tiny","messages":[{"role":"user","content":"hi"}])" + more + "}";
 }
 
@@ -52,26 +46,7 @@ std::vector<std::string> Events(const std::string& body) {
   return events;
 }
 
-class GatewayTest : public testing::Test {
- protected:
-  void SetUp() override {
-    HttpServerOptions options;
-    options.error_response = OpenAiService::ErrorFor;
-    service_ = std::make_unique<OpenAiService>(backend_, registry_);
-    auto server = HttpServer::Start(options, [this](HttpRequest r, auto reply) {
-      service_->Handle(std::move(r), std::move(reply));
-    });
-    ASSERT_TRUE(server.ok()) << server.status();
-    server_ = *std::move(server);
-    client_ = std::make_unique<HttpClient>(server_->port());
-  }
-
-  FakeBackend backend_;
-  MetricRegistry registry_;
-  std::unique_ptr<OpenAiService> service_;
-  std::unique_ptr<HttpServer> server_;
-  std::unique_ptr<HttpClient> client_;
-};
+using GatewayTest = GatewayFixture;
 
 void SayHello(const std::shared_ptr<FakeGeneration>& g) {
   g->Delta("Hel");
@@ -82,7 +57,7 @@ void SayHello(const std::shared_ptr<FakeGeneration>& g) {
 
 TEST_F(GatewayTest, WholeChatReply) {
   backend_.script = SayHello;
-  const HttpReplyText reply = client_->Post(kChat, Chat());
+  const HttpReplyText reply = client_->Post(kChatUrl, ChatBody());
   EXPECT_EQ(reply.status, 200);
   const json body = json::parse(reply.body);
   EXPECT_EQ(body["object"], "chat.completion");
@@ -102,7 +77,7 @@ TEST_F(GatewayTest, WholeChatReply) {
 
 TEST_F(GatewayTest, StreamedChat) {
   backend_.script = SayHello;
-  const HttpReplyText reply = client_->Post(kChat, Chat(R"(,"stream":true)"));
+  const HttpReplyText reply = client_->Post(kChatUrl, ChatBody(R"(,"stream":true)"));
   EXPECT_EQ(reply.status, 200);
   EXPECT_TRUE(reply.complete);
   EXPECT_THAT(reply.headers.at("content-type"), HasSubstr("text/event-stream"));
@@ -144,7 +119,7 @@ TEST_F(GatewayTest, ToolCallsOfAWholeReply) {
   };
   for (const char* said : {"", "Let me see."}) {
     text = said;
-    const json body = json::parse(client_->Post(kChat, Chat()).body);
+    const json body = json::parse(client_->Post(kChatUrl, ChatBody()).body);
     const json& choice = body["choices"][0];
     EXPECT_EQ(choice["finish_reason"], "tool_calls");
     EXPECT_EQ(choice["message"]["content"], text.empty() ? json() : json(text));
@@ -159,7 +134,7 @@ TEST_F(GatewayTest, ToolCallsOfAStream) {
     g->Event(TwoCalls());
     g->End(absl::OkStatus());
   };
-  const auto events = Events(client_->Post(kChat, Chat(R"(,"stream":true)")).body);
+  const auto events = Events(client_->Post(kChatUrl, ChatBody(R"(,"stream":true)")).body);
   ASSERT_EQ(events.size(), 4u);  // role, calls, finish, [DONE]
   const json calls = json::parse(events[1])["choices"][0];
   EXPECT_EQ(calls["finish_reason"], nullptr);
@@ -173,11 +148,12 @@ TEST_F(GatewayTest, UsageChunkOnlyWhenAskedFor) {
   backend_.script = SayHello;
   for (const char* options :
        {"", R"(,"stream_options":{})", R"(,"stream_options":{"include_usage":false})"}) {
-    const HttpReplyText reply = client_->Post(kChat, Chat(Cat(R"(,"stream":true)", options)));
+    const HttpReplyText reply =
+        client_->Post(kChatUrl, ChatBody(Cat(R"(,"stream":true)", options)));
     EXPECT_EQ(reply.body.find("usage"), std::string::npos) << options;
   }
-  const HttpReplyText reply =
-      client_->Post(kChat, Chat(R"(,"stream":true,"stream_options":{"include_usage":true})"));
+  const HttpReplyText reply = client_->Post(
+      kChatUrl, ChatBody(R"(,"stream":true,"stream_options":{"include_usage":true})"));
   const std::vector<std::string> events = Events(reply.body);
   ASSERT_EQ(events.size(), 6u);
   for (int i = 0; i < 4; ++i) EXPECT_EQ(json::parse(events[i]).at("usage"), nullptr);
@@ -193,7 +169,7 @@ TEST_F(GatewayTest, ChoicesAreIndependentGenerationsWithSeedsCountedUp) {
     g->Delta(Cat("seed ", g->request.sampling().seed()));
     g->Finished(g->request.sampling().seed() == 8 ? v1::LENGTH : v1::STOP, 10, 2);
   };
-  const json body = json::parse(client_->Post(kChat, Chat(R"(,"n":3,"seed":7)")).body);
+  const json body = json::parse(client_->Post(kChatUrl, ChatBody(R"(,"n":3,"seed":7)")).body);
   ASSERT_EQ(body["choices"].size(), 3u);
   for (int i = 0; i < 3; ++i) {
     EXPECT_EQ(body["choices"][i]["index"], i);
@@ -205,7 +181,7 @@ TEST_F(GatewayTest, ChoicesAreIndependentGenerationsWithSeedsCountedUp) {
 }
 
 TEST_F(GatewayTest, StreamedChoicesEndOnceEach) {
-  client_->Request("POST", kChat, Chat(R"(,"n":2,"stream":true)"));
+  client_->Request("POST", kChatUrl, ChatBody(R"(,"n":2,"stream":true)"));
   auto first = backend_.At(0);
   auto second = backend_.At(1);
   ASSERT_TRUE(first && second);
@@ -236,7 +212,7 @@ TEST_F(GatewayTest, CompletionsOfSeveralPromptsWithEcho) {
     g->Finished(v1::LENGTH, 3, 1);
   };
   const json body = json::parse(
-      client_->Post(kCompletions, R"({"prompt":["one","two"],"n":2,"echo":true})").body);
+      client_->Post(kCompletionsUrl, R"({"prompt":["one","two"],"n":2,"echo":true})").body);
   EXPECT_EQ(body["object"], "text_completion");
   EXPECT_EQ(body["model"], "tiny");
   ASSERT_EQ(body["choices"].size(), 4u);
@@ -247,7 +223,7 @@ TEST_F(GatewayTest, CompletionsOfSeveralPromptsWithEcho) {
   EXPECT_EQ(body["usage"]["prompt_tokens"], 6);
   EXPECT_EQ(body["usage"]["completion_tokens"], 4);
   const std::vector<std::string> events =
-      Events(client_->Post(kCompletions, R"({"prompt":"one","echo":true,"stream":true})").body);
+      Events(client_->Post(kCompletionsUrl, R"({"prompt":"one","echo":true,"stream":true})").body);
   ASSERT_EQ(events.size(), 4u);
   EXPECT_EQ(json::parse(events[0])["choices"][0]["text"], "one");
   EXPECT_EQ(json::parse(events[1])["choices"][0]["text"], "!");
@@ -259,14 +235,15 @@ TEST_F(GatewayTest, LogprobsOfBothKinds) {
     g->Finished(v1::STOP, 3, 1);
   };
   const json chat =
-      json::parse(client_->Post(kChat, Chat(R"(,"logprobs":true,"top_logprobs":1)")).body);
+      json::parse(client_->Post(kChatUrl, ChatBody(R"(,"logprobs":true,"top_logprobs":1)")).body);
   const json& token = chat["choices"][0]["logprobs"]["content"][0];
   EXPECT_EQ(token["token"], "hé");
   EXPECT_EQ(token["logprob"], -0.5);
   EXPECT_EQ(token["bytes"], json({0x68, 0xc3, 0xa9}));
   EXPECT_EQ(token["top_logprobs"][0]["token"], "\xef\xbf\xbd");
   EXPECT_EQ(token["top_logprobs"][0]["bytes"], json::array({0xe2}));
-  const json text = json::parse(client_->Post(kCompletions, R"({"prompt":"x","logprobs":1})").body);
+  const json text =
+      json::parse(client_->Post(kCompletionsUrl, R"({"prompt":"x","logprobs":1})").body);
   const json& logprobs = text["choices"][0]["logprobs"];
   EXPECT_EQ(logprobs["tokens"], json::array({"hé"}));
   EXPECT_EQ(logprobs["token_logprobs"], json::array({-0.5}));
@@ -276,7 +253,8 @@ TEST_F(GatewayTest, LogprobsOfBothKinds) {
 
 TEST_F(GatewayTest, TimingOnlyWhenAskedFor) {
   backend_.script = SayHello;
-  const json body = json::parse(client_->Post(kChat, Chat(R"(,"include_timing":true)")).body);
+  const json body =
+      json::parse(client_->Post(kChatUrl, ChatBody(R"(,"include_timing":true)")).body);
   EXPECT_EQ(body["choices"][0]["timing"]["ttft_s"], 0.25);
   EXPECT_TRUE(backend_.At(0)->request.want_timing());
 }
@@ -299,7 +277,7 @@ TEST_F(GatewayTest, BackendErrorsBecomeOpenAiErrors) {
   for (const auto& c : cases) {
     for (const char* stream : {"false", "true"}) {
       backend_.script = [&](const std::shared_ptr<FakeGeneration>& g) { g->End(c.status); };
-      const HttpReplyText reply = client_->Post(kChat, Chat(Cat(R"(,"stream":)", stream)));
+      const HttpReplyText reply = client_->Post(kChatUrl, ChatBody(Cat(R"(,"stream":)", stream)));
       EXPECT_EQ(reply.status, c.http);
       const json error = json::parse(reply.body)["error"];
       EXPECT_EQ(error["message"], std::string(c.status.message()));
@@ -315,7 +293,7 @@ TEST_F(GatewayTest, BackendErrorsBecomeOpenAiErrors) {
 }
 
 TEST_F(GatewayTest, FailureAfterTheStreamBeganIsOneErrorEventAndNoDone) {
-  client_->Request("POST", kChat, Chat(R"(,"n":2,"stream":true)"));
+  client_->Request("POST", kChatUrl, ChatBody(R"(,"n":2,"stream":true)"));
   auto first = backend_.At(0);
   auto second = backend_.At(1);
   ASSERT_TRUE(first && second);
@@ -334,7 +312,7 @@ TEST_F(GatewayTest, ClientThatGoesAwayCancelsEverything) {
   for (const char* stream : {"true", "false"}) {
     const size_t before = stream[0] == 't' ? 0 : 2;
     HttpClient client(server_->port());
-    client.Request("POST", kChat, Chat(Cat(R"(,"n":2,"stream":)", stream)));
+    client.Request("POST", kChatUrl, ChatBody(Cat(R"(,"n":2,"stream":)", stream)));
     auto first = backend_.At(before);
     auto second = backend_.At(before + 1);
     ASSERT_TRUE(first && second);
@@ -345,7 +323,7 @@ TEST_F(GatewayTest, ClientThatGoesAwayCancelsEverything) {
 }
 
 TEST_F(GatewayTest, ClientThatReadsNothingIsCutOff) {
-  client_->Request("POST", kChat, Chat(R"(,"stream":true)"));
+  client_->Request("POST", kChatUrl, ChatBody(R"(,"stream":true)"));
   auto generation = backend_.At(0);
   ASSERT_TRUE(generation);
   const std::string text(100000, 'x');
@@ -376,7 +354,7 @@ TEST_F(GatewayTest, ModelsHealthReadinessMetrics) {
   backend_.ready = true;
   service_->StartDraining();
   EXPECT_EQ(client_->Get("/readyz").status, 503);
-  EXPECT_EQ(client_->Post(kChat, Chat()).status, 503);
+  EXPECT_EQ(client_->Post(kChatUrl, ChatBody()).status, 503);
   Counter counter = registry_.AddCounter("baton_test_total", "A test.");
   counter.Increment();
   EXPECT_THAT(client_->Get("/metrics").body, HasSubstr("baton_test_total 1"));
@@ -386,7 +364,7 @@ TEST_F(GatewayTest, UnknownPathsAndMethods) {
   HttpReplyText reply = client_->Post("/v1/nothing", "{}");
   EXPECT_EQ(reply.status, 404);
   EXPECT_TRUE(json::parse(reply.body).contains("error"));
-  reply = client_->Get(kChat);
+  reply = client_->Get(kChatUrl);
   EXPECT_EQ(reply.status, 405);
   EXPECT_EQ(reply.headers.at("allow"), "POST");
   EXPECT_EQ(client_->Post("/v1/models", "{}").status, 405);
@@ -397,10 +375,10 @@ TEST_F(GatewayTest, UnknownPathsAndMethods) {
 
 TEST_F(GatewayTest, RequestIdIsHonouredWhenItIsSane) {
   backend_.script = SayHello;
-  client_->Request("POST", kChat, Chat(), "x-request-id: my-id.1\r\n");
+  client_->Request("POST", kChatUrl, ChatBody(), "x-request-id: my-id.1\r\n");
   EXPECT_EQ(client_->Read().headers.at("x-request-id"), "my-id.1");
   EXPECT_EQ(backend_.At(0)->info.request_id, "my-id.1");
-  client_->Request("POST", kChat, Chat(), "x-request-id: no spaces!\r\n");
+  client_->Request("POST", kChatUrl, ChatBody(), "x-request-id: no spaces!\r\n");
   EXPECT_EQ(client_->Read().headers.at("x-request-id").size(), 32u);
 }
 
