@@ -8,6 +8,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
+#include "common/rpc/callback_threads.h"
 
 namespace baton {
 namespace {
@@ -55,6 +56,7 @@ absl::StatusOr<std::shared_ptr<grpc::Channel>> MakeChannel(const std::string& ad
   if (options.tls && !options.tls->server_name.empty()) {
     args.SetSslTargetNameOverride(options.tls->server_name);
   }
+  KeepCallbackThreads();
   return grpc::CreateCustomChannel(address, credentials, args);
 }
 

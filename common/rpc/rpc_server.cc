@@ -21,6 +21,7 @@
 #include "common/base/logging.h"
 #include "common/base/mutex.h"
 #include "common/base/status_macros.h"
+#include "common/rpc/callback_threads.h"
 
 namespace baton {
 namespace {
@@ -188,6 +189,7 @@ absl::StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(
   int port = 0;
   builder.AddListeningPort(JoinAddress(options.bind, options.port), credentials, &port);
   for (grpc::Service* service : services) builder.RegisterService(service);
+  KeepCallbackThreads();
   std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
   if (server == nullptr || port <= 0) {
     if (server != nullptr) server->Shutdown();

@@ -16,17 +16,10 @@ bool IsWordChar(char32_t c) {
 
 bool IsSpace(char32_t c) { return u_hasBinaryProperty(static_cast<UChar32>(c), UCHAR_WHITE_SPACE); }
 
-// Where the last character of `text`, which isn't empty, begins.
-size_t LastChar(std::string_view text) {
-  size_t begin = text.size() - 1;
-  while (begin > 0 && (static_cast<uint8_t>(text[begin]) & 0xC0) == 0x80) --begin;
-  return begin;
-}
-
 bool StandsAlone(std::string_view text, size_t begin, size_t end) {
   if (begin > 0) {
     const std::string_view before = text.substr(0, begin);
-    if (IsWordChar(Utf8Decode(before.substr(LastChar(before))))) return false;
+    if (IsWordChar(Utf8Decode(before.substr(Utf8LastChar(before))))) return false;
   }
   return end == text.size() || !IsWordChar(Utf8Decode(text.substr(end)));
 }
@@ -83,7 +76,7 @@ std::vector<AddedTokens::Part> AddedTokens::Find(std::string_view text,
       if (token.single_word && !StandsAlone(text, begin, end)) continue;
       if (token.lstrip) {
         while (begin > done) {
-          const size_t last = LastChar(text.substr(0, begin));
+          const size_t last = Utf8LastChar(text.substr(0, begin));
           if (last < done || !IsSpace(Utf8Decode(text.substr(last)))) break;
           begin = last;
         }

@@ -94,8 +94,7 @@ void AddScoredMerges(const TokenizerSpec& spec, const Ids& ids, BpeVocabulary* v
 // Where two symbols meet in a merge: the last byte or character of one, the first of the other.
 void AddJoint(const TokenizerSpec& spec, std::string_view left, std::string_view right,
               BpeVocabulary* vocab) {
-  size_t last = left.size() - 1;
-  while (last > 0 && (static_cast<uint8_t>(left[last]) & 0xC0) == 0x80) --last;
+  const size_t last = Utf8LastChar(left);
   if (!spec.byte_level) {
     vocab->joints.insert(BpeVocabulary::Pair(Utf8Decode(left.substr(last)), Utf8Decode(right)));
     return;

@@ -96,13 +96,18 @@ void AppendUtf8(char32_t c, std::string* out) {
   }
 }
 
+size_t Utf8LastChar(std::string_view text) {
+  size_t begin = text.size() - 1;
+  while (begin > 0 && (static_cast<uint8_t>(text[begin]) & 0xC0) == 0x80) --begin;
+  return begin;
+}
+
 std::string_view StripUnicodeSpace(std::string_view text) {
   while (!text.empty() && IsUnicodeSpace(Utf8Decode(text))) {
     text.remove_prefix(Utf8CharLength(text));
   }
   while (!text.empty()) {
-    size_t begin = text.size() - 1;
-    while (begin > 0 && (static_cast<uint8_t>(text[begin]) & 0xC0) == 0x80) --begin;
+    const size_t begin = Utf8LastChar(text);
     if (!IsUnicodeSpace(Utf8Decode(text.substr(begin)))) break;
     text = text.substr(0, begin);
   }

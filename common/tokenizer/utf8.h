@@ -16,6 +16,9 @@ std::optional<size_t> FirstInvalidUtf8(std::string_view text);
 // Length of the character that starts at text[0]; `text` is non-empty valid UTF-8.
 size_t Utf8CharLength(std::string_view text);
 
+// Where the last character begins; `text` is non-empty valid UTF-8.
+size_t Utf8LastChar(std::string_view text);
+
 // Decodes the character at text[0]; `text` is non-empty valid UTF-8.
 char32_t Utf8Decode(std::string_view text);
 

@@ -54,8 +54,8 @@ class TestRouter {
     config.retry.backoff = std::chrono::milliseconds(5);
     config.retry.node_wait = std::chrono::milliseconds(300);
     if (change) change(config);
-    directory_ = *StaticDirectory::Create(decode, prefill);
-    router = *Router::Create(config, *directory_, registry);
+    directory = *StaticDirectory::Create(decode, prefill);
+    router = *Router::Create(config, *directory, registry);
     service_ = std::make_unique<InferenceService>(*router);
     server_ = *RpcServer::Start({}, {service_.get()});
     stub = v1::Inference::NewStub(*MakeChannel(server_->address()));
@@ -110,11 +110,11 @@ class TestRouter {
   }
 
   MetricRegistry registry;
+  std::unique_ptr<NodeDirectory> directory;  // outlives the router, which reads it
   std::unique_ptr<Router> router;
   std::unique_ptr<v1::Inference::Stub> stub;
 
  private:
-  std::unique_ptr<NodeDirectory> directory_;
   std::unique_ptr<InferenceService> service_;
   std::unique_ptr<RpcServer> server_;
 };
