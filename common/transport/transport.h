@@ -131,7 +131,8 @@ class Transport {
  public:
   virtual ~Transport() = default;
 
-  // What another process passes to Connect; opaque bytes, to be given to it over gRPC.
+  // What another process passes to Connect; opaque bytes, to be given to it over gRPC. It may
+  // change (a lane is given up), so ask for each use; connections made with an earlier one go on.
   virtual std::string address() const = 0;
 
   // Name and version of what moves the bytes, e.g. "ucx 1.13.1". Compared at link time for logs.

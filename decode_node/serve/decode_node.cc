@@ -90,7 +90,8 @@ class DecodeNode::Impl {
     if (!transport_) return nullptr;
     ProducerLinksOptions options;
     options.self = MakeIdentity(NodeName(config_.node.name), incarnation_, "decode");
-    options.transport_address = transport_->address();
+    const auto transport_address = [this] { return transport_->address(); };
+    options.transport_address = transport_address;
     options.transport_version = transport_->version();
     options.timeout = config_.handoff.link_timeout;
     options.max_message_bytes = static_cast<int>(config_.rpc.max_message_bytes);
@@ -98,8 +99,8 @@ class DecodeNode::Impl {
     if (tls.enabled()) options.tls = ChannelTls{tls.ca, tls.cert, tls.key, ""};
     links_ = std::make_unique<ProducerLinks>(std::move(options));
     return std::make_shared<const HandoffEnv>(HandoffEnv{*receiver_, *links_, config_.handoff,
-                                                         incarnation_, transport_->address(),
-                                                         seconds, bytes, failures});
+                                                         incarnation_, transport_address, seconds,
+                                                         bytes, failures});
   }
 
   std::shared_ptr<const SessionEnv> MakeSessionEnv() {

@@ -157,7 +157,7 @@ v1::StartRequest Handoff::MakeStart(const std::string& secret) const {
   start.set_transfer_id(transfer_id_);
   start.set_generation(generation_);
   start.set_secret(secret);
-  start.set_transport_address(env_->transport_address);
+  start.set_transport_address(env_->transport_address());
   start.set_decode_incarnation(env_->incarnation);
   return start;
 }

@@ -41,10 +41,10 @@ struct HandoffEnv {
   ProducerLinks& links;
   DecodeHandoffConfig config;
   std::uint64_t incarnation = 0;
-  std::string transport_address;
-  HistogramFamily seconds;  // {strategy, lane}
-  CounterFamily bytes;      // {strategy, lane}
-  CounterFamily failures;   // {strategy, reason}
+  std::function<std::string()> transport_address;  // asked each time: it may change
+  HistogramFamily seconds;                         // {strategy, lane}
+  CounterFamily bytes;                             // {strategy, lane}
+  CounterFamily failures;                          // {strategy, reason}
 };
 
 struct HandoffPlan {

@@ -87,7 +87,9 @@ struct ProducerLinks::State : std::enable_shared_from_this<State> {
     *call->request.mutable_from() = options.self;
     call->request.set_base_model(base_model);
     *call->request.mutable_wants() = ToProto(wants);
-    call->request.set_transport_address(options.transport_address);
+    if (options.transport_address) {
+      call->request.set_transport_address(options.transport_address());
+    }
     call->request.set_transport_version(options.transport_version);
     SetDeadline(call->context, absl::Now() + absl::FromChrono(options.timeout));
     (*stub)->async()->Link(&call->context, &call->request, &call->response,

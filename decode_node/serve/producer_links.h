@@ -33,7 +33,7 @@ struct ProducerLink {
 
 struct ProducerLinksOptions {
   v1::NodeIdentity self;
-  std::string transport_address;
+  std::function<std::string()> transport_address;  // asked for each link: it may change
   std::string transport_version;
   std::chrono::milliseconds timeout{1'000};
   std::chrono::milliseconds backoff_initial{100};

@@ -97,8 +97,12 @@ absl::Status Core::SetUp() {
   BATON_ASSIGN_OR_RETURN(context_, CreateContext(options_));
   BATON_ASSIGN_OR_RETURN(
       worker_, CreateWorker(context_.get(), sizeof(MessagePrefix) + kMaxTransportHeaderBytes));
-  BATON_ASSIGN_OR_RETURN(std::string raw, WorkerAddress(worker_.get()));
+  BATON_ASSIGN_OR_RETURN(std::string raw, WorkerAddress(worker_.get(), /*network_only=*/false));
   address_ = WrapAddress(raw);
+  if (std::any_of(options_.tls.begin(), options_.tls.end(), UsesNetwork)) {
+    BATON_ASSIGN_OR_RETURN(raw, WorkerAddress(worker_.get(), /*network_only=*/true));
+    network_address_ = WrapAddress(raw);
+  }
 
   ucp_am_handler_param_t handler = {};
   handler.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_CB |
@@ -318,7 +322,10 @@ void Core::TearDown() {
   RunTasks();
   RunDeferred();
   const std::vector<std::shared_ptr<UcxPeer>> peers(peers_.begin(), peers_.end());
-  for (const auto& peer : peers) FailPeer(peer, why, /*reported=*/false);
+  for (const auto& peer : peers) {
+    SendGoodbye(peer);
+    FailPeer(peer, why, /*reported=*/false);
+  }
   const int64_t start = NowNs();
   const auto unfinished = [this] { return HoldingSends() > 0 || !receives_.empty(); };
   // Peers that work end what is under way; the rest is forced.

@@ -50,7 +50,8 @@ class Core : public std::enable_shared_from_this<Core> {
   absl::StatusOr<std::shared_ptr<Peer>> Connect(std::string_view address, uint64_t incarnation);
   void SetReceiver(Receiver* receiver);
   TransportStats stats() const;
-  const std::string& address() const { return address_; }
+  // Without shared memory's part once a peer was lost there (LeaveSharedMemory).
+  const std::string& address() const { return network_only_.load() ? network_address_ : address_; }
   PeerId instance_id() const { return instance_; }
   const UcxOptions& options() const { return options_; }
 
@@ -109,7 +110,10 @@ class Core : public std::enable_shared_from_this<Core> {
   void SendHello(const std::shared_ptr<UcxPeer>& peer);
   void OnHello(PeerId from, std::string_view body);
   void OnHelloAck(PeerId from, std::string_view body);
+  void SendGoodbye(const std::shared_ptr<UcxPeer>& peer);
+  void OnGoodbye(PeerId from);
   void NoteConnected(UcxPeer& peer);
+  void LeaveSharedMemory(const UcxPeer& lost);
   static void OnEndpointError(void* arg, ucp_ep_h endpoint, ucs_status_t status);
 
   // ucx_messages.cc: what travels.
@@ -133,7 +137,8 @@ class Core : public std::enable_shared_from_this<Core> {
   // Constant after Start.
   const UcxOptions options_;
   const PeerId instance_;
-  std::string address_;  // wrapped
+  std::string address_;          // wrapped
+  std::string network_address_;  // the same without shared memory; empty: there is no network lane
   int wake_fd_ = -1;
   int epoll_fd_ = -1;
   std::thread thread_;
@@ -142,6 +147,7 @@ class Core : public std::enable_shared_from_this<Core> {
   Counters counters_;
   std::atomic<bool> stopping_{false};
   std::atomic<bool> has_tasks_{false};
+  std::atomic<bool> network_only_{false};
 
   Mutex tasks_mu_;
   std::vector<absl::AnyInvocable<void()>> tasks_ GUARDED_BY(tasks_mu_);

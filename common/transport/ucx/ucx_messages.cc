@@ -100,6 +100,11 @@ void Core::FinishSend(SendOp* op, absl::Status status) {
   if (status.ok() && owned->message && !peer->lane_known_) {
     peer->lane_known_ = true;
     deferred_.push_back([this, peer] { NoteConnected(*peer); });
+  } else if (status.ok() && peer->lane() == kUnknownLane) {
+    // An answered greeting: all that is ever sent to a peer that only sends.
+    deferred_.push_back([peer] {
+      if (peer->endpoint_ != nullptr) peer->SetLane(LaneOf(peer->endpoint_));
+    });
   }
   if (!status.ok()) {
     if (peer->MarkFailed(status) || !peer->torn_down_) {
@@ -158,6 +163,9 @@ ucs_status_t Core::OnMessage(std::string_view header, void* data, size_t bytes, 
       return UCS_OK;
     case MessagePrefix::kHelloAck:
       OnHelloAck(prefix.instance, header);
+      return UCS_OK;
+    case MessagePrefix::kGoodbye:
+      OnGoodbye(prefix.instance);
       return UCS_OK;
   }
   Refuse(absl::InvalidArgumentError(absl::StrCat("message of unknown kind ", prefix.kind)));

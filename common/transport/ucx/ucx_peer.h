@@ -26,6 +26,7 @@ struct MessagePrefix {
     kData = 1,
     kHello = 2,     // body: 8-byte token, address of the sender; asks for an answer
     kHelloAck = 3,  // body: the token
+    kGoodbye = 4,   // no body: the sender shuts down in order
   };
   uint32_t magic;
   uint16_t kind;
@@ -105,6 +106,7 @@ class UcxPeer : public Peer, public std::enable_shared_from_this<UcxPeer> {
   int64_t ping_sent_ns_ = 0;  // 0: none unanswered
   int64_t down_ns_ = 0;       // when it was torn down
   bool died_ = false;         // UCX told of its death
+  bool left_ = false;         // it said goodbye
 };
 
 }  // namespace baton::ucx

@@ -40,7 +40,7 @@ void UcxPeer::Send(std::string header, std::vector<ConstSpan> payload,
 
 std::string UcxPeer::lane() const {
   MutexLock lock(mu_);
-  return lane_.empty() ? "unknown" : lane_;
+  return lane_.empty() ? std::string(kUnknownLane) : lane_;
 }
 
 void UcxPeer::SetLane(std::string lane) {

@@ -133,15 +133,30 @@ absl::StatusOr<Worker> CreateWorker(ucp_context_h context, size_t min_header_byt
   return worker;
 }
 
-absl::StatusOr<std::string> WorkerAddress(ucp_worker_h worker) {
-  ucp_address_t* address = nullptr;
-  size_t length = 0;
-  if (ucs_status_t s = ucp_worker_get_address(worker, &address, &length); s != UCS_OK) {
+absl::StatusOr<std::string> WorkerAddress(ucp_worker_h worker, bool network_only) {
+  ucp_worker_attr_t attr = {};
+  attr.field_mask = UCP_WORKER_ATTR_FIELD_ADDRESS | UCP_WORKER_ATTR_FIELD_ADDRESS_FLAGS;
+  attr.address_flags = network_only ? UCP_WORKER_ADDRESS_FLAG_NET_ONLY : 0;
+  if (ucs_status_t s = ucp_worker_query(worker, &attr); s != UCS_OK) {
     return FromUcs(s, "UCX gives no address");
   }
-  std::string result(reinterpret_cast<const char*>(address), length);
-  ucp_worker_release_address(worker, address);
+  std::string result(reinterpret_cast<const char*>(attr.address), attr.address_length);
+  ucp_worker_release_address(worker, attr.address);
   return result;
+}
+
+bool UsesNetwork(std::string_view tls) {
+  static constexpr std::string_view kLocal[] = {"posix", "sysv", "xpmem", "cma",  "knem",
+                                                "mm",    "sm",   "shm",   "self", "cuda_ipc"};
+  return std::find(std::begin(kLocal), std::end(kLocal), tls) == std::end(kLocal);
+}
+
+bool MayUseSharedMemory(std::string_view lane) {
+  if (lane == kUnknownLane) return true;
+  for (std::string_view name : {"posix", "sysv", "xpmem"}) {
+    if (lane.find(name) != lane.npos) return true;
+  }
+  return false;
 }
 
 std::string WrapAddress(std::string_view ucx_address) {

@@ -36,12 +36,21 @@ absl::StatusOr<Context> CreateContext(const UcxOptions& options);
 // A worker for one thread, with wake-up. UNAVAILABLE when its active-message headers are too small.
 absl::StatusOr<Worker> CreateWorker(ucp_context_h context, size_t min_header_bytes);
 
-absl::StatusOr<std::string> WorkerAddress(ucp_worker_h worker);
+// `network_only`: without the parts that only processes of this host can use.
+absl::StatusOr<std::string> WorkerAddress(ucp_worker_h worker, bool network_only);
+
+// Whether a transport of UcxOptions::tls leaves the host.
+bool UsesNetwork(std::string_view tls);
+// Whether a connection over `lane` (of LaneOf) writes to a queue in the peer's shared memory, as
+// far as is known.
+bool MayUseSharedMemory(std::string_view lane);
 
 // UCX trusts an address it is given, so the address that travels carries a mark and a checksum:
 // damage and mistakes are refused before UCX sees them.
 std::string WrapAddress(std::string_view ucx_address);
 absl::StatusOr<std::string> UnwrapAddress(std::string_view address);
+
+inline constexpr std::string_view kUnknownLane = "unknown";
 
 // Transports of the endpoint, e.g. "posix" or "tcp/eth0"; "unknown" if UCX does not say.
 std::string LaneOf(ucp_ep_h endpoint);

@@ -74,13 +74,20 @@ class Child {
   }
   void Signal(int signal) { kill(pid_, signal); }
   void Kill() {
-    if (pid_ <= 0) return;
-    kill(pid_, SIGKILL);
-    waitpid(pid_, nullptr, 0);
-    pid_ = 0;
+    if (pid_ > 0) Signal(SIGKILL);
+    Reap();
+  }
+  // Shuts down in order.
+  void Exit() {
+    Ask("exit");
+    Reap();
   }
 
  private:
+  void Reap() {
+    if (pid_ > 0) waitpid(pid_, nullptr, 0);
+    pid_ = 0;
+  }
   std::string ReadLine() {
     char buffer[8192];
     if (fgets(buffer, sizeof(buffer), from_) == nullptr) return "";

@@ -200,14 +200,29 @@ TEST_P(ReceiveFailures, KilledSenderEndsItsLandings) {
   EXPECT_TRUE(Eventually([&] { return receiver_.counts().pending == 0; }, absl::Seconds(3)));
   EXPECT_TRUE(Eventually([&] { return transport_->stats().peers == 0; }, absl::Seconds(3)));
   EXPECT_EQ(transport_->stats().landing_bytes_in_flight, 0u);
-  // Others are served on. Over shared memory UCX 1.13 can't promise that: a process that dies while
-  // it writes to the receiver's queue may leave it blocked (see the room's README).
-  if (GetParam() != "tcp") return;
+  // Others are served on, over the network: shared memory may be blocked by the death.
   Child other(GetParam(), options_);
   ASSERT_EQ(other.Ask("connect " + HexEncode(transport_->address())), "1");
   const int good = receiver_.counts().good;
   other.Ask("send 5 1000000");
   EXPECT_TRUE(Eventually([&] { return receiver_.counts().good == good + 5; }));
+}
+
+// Only a death makes a receiver give up shared memory.
+TEST_P(ReceiveFailures, ASenderThatLeavesInOrderBlocksNothing) {
+  const std::string address = transport_->address();
+  child_->Exit();
+  EXPECT_TRUE(Eventually([&] { return receiver_.counts().pending == 0; }));
+  EXPECT_TRUE(Eventually([&] { return transport_->stats().peers == 0; }));
+  EXPECT_EQ(transport_->address(), address);
+  Child killed(GetParam(), options_);
+  ASSERT_EQ(killed.Ask("connect " + HexEncode(address)), "1");
+  killed.Ask("send 300 8000000");
+  const int good = receiver_.counts().good;
+  ASSERT_TRUE(Eventually([&] { return receiver_.counts().good >= good + 2; }));
+  killed.Kill();
+  EXPECT_TRUE(Eventually([&] { return transport_->stats().peers == 0; }));
+  EXPECT_EQ(transport_->address() == address, GetParam() == "tcp");
 }
 
 TEST_P(ReceiveFailures, StoppedSenderIsGivenUp) {
