@@ -40,8 +40,8 @@ def local_names(text):
 def flags_of(entry):
     """The compiler's arguments without output, dependency file and the source itself."""
     words = shlex.split(entry["command"])
-    while "=" not in words[0] and not words[0].endswith("clang++"):
-        words.pop(0)  # ccache
+    while not words[0].endswith("clang++"):
+        words.pop(0)  # ccache and its settings
     kept, skip = [], False
     for w in words[1:]:
         if skip:

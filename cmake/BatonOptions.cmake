@@ -35,7 +35,8 @@ if(BATON_MOLD)
 endif()
 find_program(BATON_CCACHE ccache)
 if(BATON_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
-  set(CMAKE_CXX_COMPILER_LAUNCHER "${BATON_CCACHE}")
+  # The settings let it cache sources that use a precompiled header.
+  set(CMAKE_CXX_COMPILER_LAUNCHER env CCACHE_SLOPPINESS=pch_defines,time_macros "${BATON_CCACHE}")
 endif()
 if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
   # The lock annotations of common/base/mutex.h are checked whenever clang compiles.

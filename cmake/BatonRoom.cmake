@@ -51,6 +51,8 @@ endfunction()
 # test shows in ctest's own count. The binary is named by its path below tests/, slashes as
 # underscores. A release build compiles tests without optimisation (it halves their build time)
 # unless OPTIMIZE says that a test computes a lot itself.
+#
+# Unoptimised tests share one precompiled GoogleTest: it is a quarter of their build time.
 function(baton_test)
   cmake_parse_arguments(T "OPTIMIZE" "SRC;TIMEOUT" "DEPS;LIBS;LABELS;ENV" ${ARGN})
   file(RELATIVE_PATH rel "${PROJECT_SOURCE_DIR}/tests" "${CMAKE_CURRENT_SOURCE_DIR}/${T_SRC}")
@@ -60,7 +62,8 @@ function(baton_test)
   target_include_directories(${name} PRIVATE "${PROJECT_SOURCE_DIR}")
   target_link_libraries(${name} PRIVATE ${T_DEPS} ${T_LIBS} GTest::gmock GTest::gtest_main)
   if(CMAKE_BUILD_TYPE STREQUAL "Release" AND NOT T_OPTIMIZE)
-    target_compile_options(${name} PRIVATE -O0)
+    target_compile_options(${name} PRIVATE -O0 -pthread)
+    target_precompile_headers(${name} REUSE_FROM precompiled_gtest)
   endif()
   set(props "")
   if(T_TIMEOUT)

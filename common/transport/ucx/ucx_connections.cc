@@ -176,7 +176,9 @@ void Core::ReapClosing(int64_t now_ns) {
 
 void Core::SendHello(const std::shared_ptr<UcxPeer>& peer) {
   std::string body(reinterpret_cast<const char*>(&peer->token_), sizeof(peer->token_));
-  body += address();
+  // The whole address, whatever address() says: both directions of a connection must choose the
+  // same lanes, or UCX ends the process ("endpoint reconfiguration not supported").
+  body += address_;
   peer->ping_sent_ns_ = NowNs();
   auto op = std::make_unique<SendOp>();
   op->peer = peer;

@@ -289,7 +289,7 @@ TEST_F(NodePair, CancelBeforeTheHandoffBeginsHoldsNothing) {
                  links,
                  {},
                  1,
-                 "inproc:test",
+                 [] { return std::string("inproc:test"); },
                  histogram("baton_handoff_seconds", {"strategy", "lane"}),
                  counter("baton_handoff_bytes_total", {"strategy", "lane"}),
                  counter("baton_handoff_failures_total", {"strategy", "reason"})});
