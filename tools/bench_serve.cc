@@ -29,6 +29,7 @@ using Clock = std::chrono::steady_clock;
 
 struct BenchOptions {
   std::string router = "127.0.0.1:8090";
+  std::string api_key;
   std::string model;
   std::string strategy;
   int requests = 50;
@@ -263,7 +264,7 @@ int RunBench(const BenchOptions& o) {
               << " is more than --prompt-tokens " << o.prompt_tokens << "\n";
     return 2;
   }
-  auto client = InferenceClient::Connect(o.router);
+  auto client = InferenceClient::Connect(o.router, o.api_key);
   if (!client.ok()) {
     std::cerr << "baton: " << client.status().message() << "\n";
     return 1;
@@ -320,6 +321,8 @@ void AddBenchCommand(CLI::App& app, int& exit_code) {
       "serve", "TTFT, ITL, E2E and throughput over gRPC, closed loop or Poisson arrivals");
   cmd->add_option("--router", o->router, "host:port of the router's gRPC API")
       ->capture_default_str();
+  cmd->add_option("--api-key", o->api_key, "where the router asks for one")
+      ->envname(kApiKeyVariable);
   cmd->add_option("--model", o->model, "model to ask; default: the only one");
   cmd->add_option("--strategy", o->strategy, "hand-off strategy: auto, oracle, raw");
   cmd->add_option("--requests", o->requests, "requests in all")

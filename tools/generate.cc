@@ -18,6 +18,7 @@ namespace {
 
 struct GenerateOptions {
   std::string router = "127.0.0.1:8090";
+  std::string api_key;
   std::string model;
   std::string prompt;
   std::string system;
@@ -34,6 +35,7 @@ struct GenerateOptions {
 
 void AddCommonOptions(CLI::App& cmd, GenerateOptions& o) {
   cmd.add_option("--router", o.router, "host:port of the router's gRPC API")->capture_default_str();
+  cmd.add_option("--api-key", o.api_key, "where the router asks for one")->envname(kApiKeyVariable);
   cmd.add_option("--model", o.model, "model to ask; default: the only one");
   cmd.add_option("--system", o.system, "system message");
   cmd.add_option("--max-tokens", o.max_tokens, "tokens to generate at most")->capture_default_str();
@@ -103,7 +105,7 @@ int RunGenerate(const GenerateOptions& o) {
   absl::Status good = CheckOptions(o);
   if (good.ok()) good = CheckUtf8("the prompt", prompt);
   if (!good.ok()) return Fail(good);
-  auto client = InferenceClient::Connect(o.router);
+  auto client = InferenceClient::Connect(o.router, o.api_key);
   if (!client.ok()) return Fail(client.status());
   v1::GenerateRequest request = BaseRequest(o);
   if (o.raw_text) {
@@ -130,7 +132,7 @@ int RunGenerate(const GenerateOptions& o) {
 
 int RunChat(const GenerateOptions& o) {
   if (absl::Status s = CheckOptions(o); !s.ok()) return Fail(s);
-  auto client = InferenceClient::Connect(o.router);
+  auto client = InferenceClient::Connect(o.router, o.api_key);
   if (!client.ok()) return Fail(client.status());
   v1::GenerateRequest request = BaseRequest(o);
   if (!o.system.empty()) {

@@ -2,8 +2,10 @@
 
 #include <grpcpp/grpcpp.h>
 
+#include <algorithm>
 #include <utility>
 
+#include "absl/strings/ascii.h"
 #include "common/base/status_macros.h"
 #include "common/rpc/channel.h"
 #include "common/rpc/status.h"
@@ -12,16 +14,29 @@
 namespace baton::tools {
 
 absl::StatusOr<std::unique_ptr<InferenceClient>> InferenceClient::Connect(
-    const std::string& address) {
+    const std::string& address, const std::string& api_key) {
+  // gRPC ends the process over a header value that it can't send.
+  if (!std::all_of(api_key.begin(), api_key.end(), absl::ascii_isprint)) {
+    return absl::InvalidArgumentError(
+        "the API key holds characters other than printable ASCII (a line end?)");
+  }
   BATON_ASSIGN_OR_RETURN(std::shared_ptr<grpc::Channel> channel, MakeChannel(address));
-  return std::unique_ptr<InferenceClient>(new InferenceClient(v1::Inference::NewStub(channel)));
+  return std::unique_ptr<InferenceClient>(
+      new InferenceClient(v1::Inference::NewStub(channel), api_key));
+}
+
+// A deadline of zero means none.
+void InferenceClient::Prepare(grpc::ClientContext& context,
+                              std::chrono::milliseconds deadline) const {
+  if (deadline.count() > 0) context.set_deadline(std::chrono::system_clock::now() + deadline);
+  if (!api_key_.empty()) context.AddMetadata("authorization", "Bearer " + api_key_);
 }
 
 absl::StatusOr<GenerationRecord> InferenceClient::Generate(
     const v1::GenerateRequest& request, const std::function<void(const std::string&)>& on_text,
     std::chrono::milliseconds deadline) {
   grpc::ClientContext context;
-  if (deadline.count() > 0) context.set_deadline(std::chrono::system_clock::now() + deadline);
+  Prepare(context, deadline);
   GenerationRecord record;
   record.sent = std::chrono::steady_clock::now();
   auto reader = stub_->Generate(&context, request);
@@ -47,7 +62,7 @@ absl::StatusOr<GenerationRecord> InferenceClient::Generate(
 
 absl::StatusOr<v1::ListModelsResponse> InferenceClient::ListModels() {
   grpc::ClientContext context;
-  context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(10));
+  Prepare(context, std::chrono::seconds(10));
   v1::ListModelsResponse response;
   BATON_RETURN_IF_ERROR(FromGrpcStatus(stub_->ListModels(&context, {}, &response)));
   return response;
@@ -56,7 +71,7 @@ absl::StatusOr<v1::ListModelsResponse> InferenceClient::ListModels() {
 absl::StatusOr<std::vector<std::int64_t>> InferenceClient::Tokenize(const std::string& model,
                                                                     const std::string& text) {
   grpc::ClientContext context;
-  context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(30));
+  Prepare(context, std::chrono::seconds(30));
   v1::TokenizeRequest request;
   request.set_model(model);
   request.set_text(text);

@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -12,6 +13,9 @@
 #include "proto/router.grpc.pb.h"
 
 namespace baton::tools {
+
+// Where the command line's --api-key comes from when it isn't given: not in anybody's process list.
+inline constexpr char kApiKeyVariable[] = "BATON_API_KEY";
 
 // When things came back, as the client saw them.
 struct GenerationRecord {
@@ -25,8 +29,10 @@ struct GenerationRecord {
 
 class InferenceClient {
  public:
-  // `address`: host:port of a router. INVALID_ARGUMENT when it is not one.
-  static absl::StatusOr<std::unique_ptr<InferenceClient>> Connect(const std::string& address);
+  // `address`: host:port of a router; `api_key`: sent with every call unless empty.
+  // INVALID_ARGUMENT: not an address, or a key with other than printable ASCII characters.
+  static absl::StatusOr<std::unique_ptr<InferenceClient>> Connect(const std::string& address,
+                                                                  const std::string& api_key);
 
   // Returns when the stream ended. `on_text` (may be null) gets each piece as it arrives. A
   // deadline of zero means none. The status is the server's own.
@@ -38,8 +44,12 @@ class InferenceClient {
                                                      const std::string& text);
 
  private:
-  explicit InferenceClient(std::unique_ptr<v1::Inference::Stub> stub) : stub_(std::move(stub)) {}
-  std::unique_ptr<v1::Inference::Stub> stub_;
+  InferenceClient(std::unique_ptr<v1::Inference::Stub> stub, std::string api_key)
+      : stub_(std::move(stub)), api_key_(std::move(api_key)) {}
+  void Prepare(grpc::ClientContext& context, std::chrono::milliseconds deadline) const;
+
+  const std::unique_ptr<v1::Inference::Stub> stub_;
+  const std::string api_key_;
 };
 
 // "ttft 82.1 ms = router 0.4 + queue 1.2 + ..." for people.

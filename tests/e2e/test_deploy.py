@@ -1,4 +1,5 @@
 """Ways to deploy: three addresses, any order, unprivileged on a read-only file system, `baton up`."""
+import hashlib
 import itertools
 import json
 import os
@@ -173,3 +174,28 @@ def scenario_baton_up():
             code = up.wait(60)
             log.close()
         check(code == 0, f"baton up exited with {code}")
+
+
+def scenario_commands_send_api_keys():
+    """Where the router asks for keys, the commands send the one they are given."""
+    key, other = "a key of the test", "another"
+    with Cluster() as c:
+        d = c.decode([tiny_entry(write_tiny_model(c.dir / "model"))], handoff={"strategy": "oracle"}).start()
+        digest = hashlib.sha256(key.encode()).hexdigest()
+        r = c.router([d], [], auth={"keys": [{"name": "test", "sha256": digest}]}).start()
+
+        def run(*args, env=None):
+            return subprocess.run([BIN / "baton", *args, "--router", r.address], capture_output=True, text=True, timeout=60,
+                                  env={**os.environ, **(env or {})})
+
+        def ask(*args, env=None):
+            return run("generate", "--raw", "--max-tokens", "4", "hello", *args, env=env)
+        wait_for(lambda: ask("--api-key", key).returncode == 0, 30, "an answer with the key")
+        check(ask(env={"BATON_API_KEY": key}).returncode == 0, "the environment's key was not sent")
+        bench = run("bench", "serve", "--requests", "2", "--prompt-tokens", "20", "--output-tokens", "4", "--api-key", key)
+        check(bench.returncode == 0, f"bench serve failed: {bench.stdout}{bench.stderr}")
+        for args in ((), ("--api-key", other)):
+            refused = ask(*args)
+            check(refused.returncode == 1 and "UNAUTHENTICATED" in refused.stderr, f"{args}: {refused.stderr}")
+        broken = ask("--api-key", key + "\n")
+        check(broken.returncode == 1 and "printable" in broken.stderr, f"a line end in the key: {broken.stderr}")
