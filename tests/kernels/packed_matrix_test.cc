@@ -24,10 +24,9 @@ constexpr WeightFormat kPackable[] = {WeightFormat::kF32, WeightFormat::kBF16, W
 
 StoredDType StoredType(WeightFormat format) {
   constexpr StoredDType kTypes[kWeightFormats] = {
-      StoredWeightFormat::kF32,  StoredWeightFormat::kBF16, StoredWeightFormat::kF16,
-      StoredWeightFormat::kQ8_0, StoredWeightFormat::kQ4_0, StoredWeightFormat::kQ4_1,
-      StoredWeightFormat::kQ5_0, StoredWeightFormat::kQ5_1, StoredWeightFormat::kQ4_K,
-      StoredWeightFormat::kQ5_K, StoredWeightFormat::kQ6_K};
+      StoredDType::kF32,  StoredDType::kBF16, StoredDType::kF16,  StoredDType::kQ8_0,
+      StoredDType::kQ4_0, StoredDType::kQ4_1, StoredDType::kQ5_0, StoredDType::kQ5_1,
+      StoredDType::kQ4_K, StoredDType::kQ5_K, StoredDType::kQ6_K};
   return kTypes[static_cast<int>(format)];
 }
 
