@@ -40,25 +40,37 @@ void Rates(benchmark::State& state, double flops, double bytes) {
   state.counters["GB/s"] = Counter(bytes * 1e-9, per_second);
 }
 
+// WeightFormat as an argument.
+constexpr std::int64_t kFp32 = static_cast<std::int64_t>(WeightFormat::kF32);
+constexpr std::int64_t kBf16 = static_cast<std::int64_t>(WeightFormat::kBF16);
+constexpr std::int64_t kFp16 = static_cast<std::int64_t>(WeightFormat::kF16);
+constexpr std::int64_t kQ8 = static_cast<std::int64_t>(WeightFormat::kQ8_0);
+constexpr std::int64_t kQ4 = static_cast<std::int64_t>(WeightFormat::kQ4_1);
+
 // One register tile over data in L1: what the inner loop reaches at best, for `rows` rows of x.
 void BM_Tile(benchmark::State& state) {
-  alignas(64) static std::byte w[32 * 256 * 4];  // zeros: values do not matter, alignment does
+  alignas(64) static std::byte w[4 * 32 * 256 * 4];  // zeros: values do not matter, alignment does
   const auto x = Random(12 * 256);
-  alignas(64) float acc[12 * 32];
+  alignas(64) float acc[4 * 12 * 32];
   GemmTileArgs g;
-  g.dtype = static_cast<DType>(state.range(1));
+  g.panels = static_cast<int>(state.range(2));
+  g.format = static_cast<WeightFormat>(state.range(1));
   g.rows = static_cast<int>(state.range(0));
   g.k = 256;
   g.xt = x.data();
   g.w = w;
+  g.panel_stride = static_cast<std::size_t>(32 * PackedRowBytes(g.format, g.k));
   g.acc = acc;
   for (auto _ : state) {
     Kernels().gemm_tile(g);
     benchmark::ClobberMemory();
   }
-  Rates(state, 2.0 * 32 * 256 * g.rows, 0);
+  Rates(state, 2.0 * 32 * 256 * g.rows * g.panels, 0);
 }
-BENCHMARK(BM_Tile)->ArgsProduct({{4, 8, 11, 12}, {0, 1}});
+BENCHMARK(BM_Tile)
+    ->ArgNames({"rows", "format", "panels"})
+    ->ArgsProduct({{1, 2, 3, 4, 8, 11, 12}, {kFp32, kBf16, kQ8, kQ4}, {1}})
+    ->ArgsProduct({{1, 2}, {kQ8, kQ4, kQ4 + 1, kQ4 + 2, kQ4 + 3, kQ4 + 4, kQ4 + 5}, {4}});
 
 // Bytes per second of reading a buffer far larger than the caches.
 void BM_ReadMemory(benchmark::State& state) {
@@ -78,17 +90,17 @@ BENCHMARK(BM_ReadMemory)->Arg(1)->Arg(2)->UseRealTime();
 // rows x cols weights, enough copies to be read from memory where a model's would be.
 void BM_Gemm(benchmark::State& state) {
   const std::int64_t n = state.range(0), rows = state.range(1), cols = state.range(2);
-  const DType dtype = static_cast<DType>(state.range(3));
+  const auto format = static_cast<WeightFormat>(state.range(3));
   Executor& executor = Pool(static_cast<int>(state.range(4)));
   const auto w = Random(static_cast<std::size_t>(rows * cols));
   const auto x = Random(static_cast<std::size_t>(n * cols));
   std::vector<float> y(static_cast<std::size_t>(n * rows));
-  const std::size_t bytes = static_cast<std::size_t>(rows * cols) * DTypeSize(dtype);
+  const std::size_t bytes = static_cast<std::size_t>(rows * PackedRowBytes(format, cols));
   const std::size_t copies =
       n >= 64 ? 1 : std::max<std::size_t>(1, (std::size_t{200} << 20) / bytes);
   std::vector<PackedMatrix> m;
   for (std::size_t i = 0; i < copies; ++i) {
-    m.push_back(PackedMatrix::Pack(w.data(), rows, cols, dtype, executor));
+    m.push_back(PackedMatrix::Pack(w.data(), rows, cols, format, executor));
   }
   std::size_t next = 0;
   for (auto _ : state) {
@@ -99,10 +111,10 @@ void BM_Gemm(benchmark::State& state) {
   Rates(state, 2.0 * static_cast<double>(n * rows * cols), static_cast<double>(bytes));
 }
 BENCHMARK(BM_Gemm)
-    ->ArgNames({"n", "rows", "cols", "dtype", "threads"})
-    ->ArgsProduct({{1, 8, 512}, {1536}, {576}, {0, 1}, {1, 2}})
-    ->ArgsProduct({{1, 8, 512}, {576}, {1536}, {0, 1}, {2}})
-    ->ArgsProduct({{1, 2, 4}, {49152}, {576}, {0, 1, 2}, {2}})
+    ->ArgNames({"n", "rows", "cols", "format", "threads"})
+    ->ArgsProduct({{1, 8, 512}, {1536}, {576}, {kFp32, kBf16, kQ8, kQ4}, {1, 2}})
+    ->ArgsProduct({{1, 8, 512}, {576}, {1536}, {kFp32, kBf16, kQ8, kQ4}, {2}})
+    ->ArgsProduct({{1, 2, 4}, {49152}, {576}, {kFp32, kBf16, kFp16, kQ8, kQ4}, {2}})
     ->UseRealTime();
 
 // 9 query heads over 3 KV heads of 64; `context` keys, the last `queries` of them ask.

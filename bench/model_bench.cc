@@ -1,9 +1,12 @@
 // Tokens per second of the model path: prefill at several lengths, decode at several batch sizes.
 //
-//   model_bench MODEL [--dtype fp32|bf16|fp16] [--threads N] [--repeat R] [--prefill 512,2048]
+//   model_bench MODEL [--dtype fp32|bf16|fp16|int8|int4|file] [--kv-dtype fp32|bf16|fp16]
+//               [--threads N] [--repeat R] [--prefill 512,2048]
 //               [--decode 1,8] [--context 512] [--tokens 64]
 //
-// Prints one JSON object per line: {"engine", "dtype", "what", "size", "tokens_per_s": [...]}.
+// --dtype is that of the weights; K and V are kept in it too unless --kv-dtype says otherwise, or
+// in bf16 where it is not one of theirs. Prints one JSON object per line: {"engine", "dtype",
+// "what", "size", "tokens_per_s": [...]}.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -116,8 +119,8 @@ void Print(const std::string& dtype, const char* what, int size, const std::vect
 
 int Main(int argc, char** argv) {
   std::map<std::string, std::string> flags = {
-      {"--dtype", "fp32"}, {"--threads", "2"},   {"--repeat", "3"}, {"--prefill", "512,2048"},
-      {"--decode", "1,8"}, {"--context", "512"}, {"--tokens", "64"}};
+      {"--dtype", "fp32"}, {"--threads", "2"},   {"--repeat", "3"},  {"--prefill", "512,2048"},
+      {"--decode", "1,8"}, {"--context", "512"}, {"--tokens", "64"}, {"--kv-dtype", ""}};
   bool ok = argc >= 2 && argc % 2 == 0;
   for (int i = 2; ok && i + 1 < argc; i += 2) {
     ok = flags.count(argv[i]) == 1;
@@ -125,26 +128,33 @@ int Main(int argc, char** argv) {
   }
   const std::map<std::string, DType> dtypes = {
       {"fp32", DType::kF32}, {"bf16", DType::kBF16}, {"fp16", DType::kF16}};
-  if (!ok || dtypes.count(flags["--dtype"]) == 0) {
+  const auto& names = WeightDTypeNames();
+  const std::map<std::string, WeightDType> weights(names.begin(), names.end());
+  if (flags["--kv-dtype"].empty()) {
+    flags["--kv-dtype"] = dtypes.count(flags["--dtype"]) == 1 ? flags["--dtype"] : "bf16";
+  }
+  if (!ok || weights.count(flags["--dtype"]) == 0 || dtypes.count(flags["--kv-dtype"]) == 0) {
     std::fprintf(stderr,
-                 "usage: model_bench MODEL [--dtype fp32|bf16|fp16] [--threads N] "
+                 "usage: model_bench MODEL [--dtype fp32|bf16|fp16|int8|int4|file] "
+                 "[--kv-dtype fp32|bf16|fp16] [--threads N] "
                  "[--repeat R] [--prefill N,N] [--decode B,B] [--context N] "
                  "[--tokens N]\n");
     return 2;
   }
-  const DType dtype = dtypes.at(flags["--dtype"]);
+  const DType kv_dtype = dtypes.at(flags["--kv-dtype"]);
   const auto executor = MakeThreadPool(std::stoi(flags["--threads"]));
   auto source = ModelSource::Open(argv[1]);
   if (!source.ok()) {
     std::fprintf(stderr, "%s\n", source.status().ToString().c_str());
     return 1;
   }
-  auto model = Model::Load(**source, {.weight_dtype = dtype, .executor = executor.get()});
+  auto model = Model::Load(
+      **source, {.weight_dtype = weights.at(flags["--dtype"]), .executor = executor.get()});
   if (!model.ok()) {
     std::fprintf(stderr, "%s\n", model.status().ToString().c_str());
     return 1;
   }
-  Bench bench(*model, *executor, dtype);
+  Bench bench(*model, *executor, kv_dtype);
   bench.Prefill(64);  // warm
   const int repeat = std::stoi(flags["--repeat"]);
   for (int n : Numbers(flags["--prefill"])) {

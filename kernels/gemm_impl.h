@@ -7,18 +7,18 @@
 namespace baton {
 namespace {
 
-template <DType D>
+template <WeightFormat D>
 constexpr std::size_t PanelRowBytes() {
-  return kPanelCols * (D == DType::kF32 ? 4 : 2);
+  return static_cast<std::size_t>(PackedRowBytes(D, 1)) * kPanelCols;
 }
 
-template <DType D>
+template <WeightFormat D>
 BATON_V void LoadPanelRow(const std::byte* w, F16* lo, F16* hi) {
-  if constexpr (D == DType::kF32) {
+  if constexpr (D == WeightFormat::kF32) {
     const float* p = reinterpret_cast<const float*>(w);
     *lo = Load(p);
     *hi = Load(p + 16);
-  } else if constexpr (D == DType::kBF16) {
+  } else if constexpr (D == WeightFormat::kBF16) {
     LoadBf16Pair(reinterpret_cast<const std::uint32_t*>(w), lo, hi);
   } else {
     const std::uint16_t* p = reinterpret_cast<const std::uint16_t*>(w);
@@ -28,7 +28,7 @@ BATON_V void LoadPanelRow(const std::byte* w, F16* lo, F16* hi) {
 }
 
 // xs: floats between two k of xt. acc_rows: rows of acc per panel.
-template <DType D, int R, int P>
+template <WeightFormat D, int R, int P>
 void Tile(const GemmTileArgs& g, const float* xt, int xs, float* acc, int acc_rows) {
   F16 a[P][R][2];
 #pragma GCC unroll 4
@@ -52,7 +52,7 @@ void Tile(const GemmTileArgs& g, const float* xt, int xs, float* acc, int acc_ro
       const std::byte* wp = w + p * stride;
       if constexpr (kPrefetch) {
         __builtin_prefetch(wp + kAhead);
-        if constexpr (D == DType::kF32) __builtin_prefetch(wp + kAhead + 64);
+        if constexpr (D == WeightFormat::kF32) __builtin_prefetch(wp + kAhead + 64);
       }
       F16 lo, hi;
       LoadPanelRow<D>(wp, &lo, &hi);
@@ -77,7 +77,7 @@ void Tile(const GemmTileArgs& g, const float* xt, int xs, float* acc, int acc_ro
   }
 }
 
-template <DType D, int R>
+template <WeightFormat D, int R>
 void TileOfRows(const GemmTileArgs& g, const float* xt, int xs, float* acc, int acc_rows) {
   // Several panels at once: enough chains to hide the FMA's latency at few rows, and 6 x 64 needs
   // the fewest loads per FMA of all tiles (12 x 32 reaches 75 % of the peak, 6 x 64 all of it).
@@ -108,7 +108,7 @@ void TileOfRows(const GemmTileArgs& g, const float* xt, int xs, float* acc, int 
   }
 }
 
-template <DType D>
+template <WeightFormat D>
 void TileOfType(const GemmTileArgs& g) {
   for (int r = 0; r < g.rows; r += kGemmRows) {
     const int rows = g.rows - r < kGemmRows ? g.rows - r : kGemmRows;
@@ -138,35 +138,13 @@ void TileOfType(const GemmTileArgs& g) {
   }
 }
 
-void GemmTile(const GemmTileArgs& g) {
-  switch (g.dtype) {
-    case DType::kF32:
-      return TileOfType<DType::kF32>(g);
-    case DType::kBF16:
-      return TileOfType<DType::kBF16>(g);
-    case DType::kF16:
-      return TileOfType<DType::kF16>(g);
-  }
-}
-
-template <DType D>
+template <WeightFormat D>
 void UnpackPanelOf(const std::byte* w, std::int64_t k, float* dst) {
   for (std::int64_t i = 0; i < k; ++i) {
     F16 lo, hi;
     LoadPanelRow<D>(w + i * PanelRowBytes<D>(), &lo, &hi);
     Store(dst + i * kPanelCols, lo);
     Store(dst + i * kPanelCols + 16, hi);
-  }
-}
-
-void UnpackPanel(DType dtype, const std::byte* w, std::int64_t k, float* dst) {
-  switch (dtype) {
-    case DType::kF32:
-      return UnpackPanelOf<DType::kF32>(w, k, dst);
-    case DType::kBF16:
-      return UnpackPanelOf<DType::kBF16>(w, k, dst);
-    case DType::kF16:
-      return UnpackPanelOf<DType::kF16>(w, k, dst);
   }
 }
 

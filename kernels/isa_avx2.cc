@@ -1,7 +1,7 @@
 // All inner loops compiled for one instruction set; see CMakeLists.txt for the flags.
 #include "kernels/attention_impl.h"
 #include "kernels/elementwise_impl.h"
-#include "kernels/gemm_impl.h"
+#include "kernels/gemm_dispatch.h"
 #include "kernels/isa_table.h"
 
 namespace baton {

@@ -8,19 +8,19 @@
 #include <cstdint>
 
 #include "kernels/attention.h"
-#include "kernels/dtype.h"
 #include "kernels/kv_page.h"
+#include "kernels/panel.h"
+#include "kernels/weight_format.h"
 
 namespace baton {
 
-inline constexpr int kPanelCols = 32;    // output features per panel of a PackedMatrix
 inline constexpr int kMaxTileRows = 12;  // rows of x per register tile
 inline constexpr int kKeyBlock = 64;     // keys per step of the online softmax: 4 pages
 
 // acc[p][r][32] (+)= sum over k of xt[k][r] * w_p[k][32], for `panels` panels `panel_stride`
 // bytes apart and `rows` rows (1..12). xt holds `rows` floats per k.
 struct GemmTileArgs {
-  DType dtype = DType::kF32;
+  WeightFormat format = WeightFormat::kF32;
   int rows = 0;
   int panels = 1;  // 1..4
   std::int64_t k = 0;
@@ -57,8 +57,9 @@ struct KeyMassUnit {
 
 struct KernelTable {
   void (*gemm_tile)(const GemmTileArgs&);
-  // k x 32 weights of one panel as fp32.
-  void (*unpack_panel)(DType, const std::byte* w, std::int64_t k, float* dst);
+  // k x 32 weights of one panel as fp32; of a quantised format whole blocks: dst has room for k
+  // rounded up to 32.
+  void (*unpack_panel)(WeightFormat, const std::byte* w, std::int64_t k, float* dst);
   void (*attention)(const AttentionUnit&);
   void (*key_mass)(const KeyMassUnit&);
   // Query tiles of one head as KeyMassUnit wants them: rows * head_dim floats.

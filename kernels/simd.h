@@ -105,7 +105,42 @@ BATON_V void StoreD(double* p, const D16& d) {
   _mm512_storeu_pd(p, d.lo);
   _mm512_storeu_pd(p + 8, d.hi);
 }
+// Sixteen 32-bit integers, for codes on their way to fp32.
+struct I16 {
+  __m512i v;
+};
+BATON_V I16 LoadWords(const std::byte* p) { return {_mm512_loadu_si512(p)}; }
+BATON_V I16 LoadInt8(const std::byte* p) {
+  return {_mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)))};
+}
+BATON_V I16 LoadUint8(const std::byte* p) {
+  return {_mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)))};
+}
+BATON_V I16 LoadUint16(const std::byte* p) {
+  return {_mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)))};
+}
+template <int N>
+BATON_V I16 ShiftRight(I16 a) {
+  return {_mm512_srli_epi32(a.v, N)};
+}
+template <int N>
+BATON_V I16 ShiftLeft(I16 a) {
+  return {_mm512_slli_epi32(a.v, N)};
+}
+// a | (b & mask)
+BATON_V I16 OrMasked(I16 a, I16 b, int mask) {
+  return {_mm512_or_si512(a.v, _mm512_and_si512(b.v, _mm512_set1_epi32(mask)))};
+}
+BATON_V I16 And(I16 a, int mask) { return {_mm512_and_si512(a.v, _mm512_set1_epi32(mask))}; }
+BATON_V F16 ToFloat(I16 a) { return {_mm512_cvtepi32_ps(a.v)}; }
+// The low four bits of each lane: one look-up instead of a mask and a conversion.
+BATON_V F16 NibbleToFloat(I16 a) {
+  const __m512 table = _mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+  return {_mm512_permutexvar_ps(a.v, table)};
+}
 inline constexpr int kGemmRows = 12;  // accumulators: 12 x 2 of 32 registers
+inline constexpr int kQuantRows = 4;  // rows of a tile that decodes codes in registers
+inline constexpr int kQuantPanels = 2;
 inline constexpr int kScoreRows = 6;  // 6 rows x 4 vectors
 inline constexpr int kVectors = 4;
 
@@ -207,7 +242,50 @@ BATON_V void AddTo(D16* d, F16 x) {
 BATON_V void StoreD(double* p, const D16& d) {
   for (int i = 0; i < 4; ++i) _mm256_storeu_pd(p + 4 * i, d.d[i]);
 }
-inline constexpr int kGemmRows = 3;  // accumulators: 3 x 4 of 16 registers
+// Sixteen 32-bit integers, for codes on their way to fp32.
+struct I16 {
+  __m256i a, b;
+};
+BATON_V __m256i Words(const std::byte* p) {
+  return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+}
+BATON_V __m128i Low8(const std::byte* p) {
+  return _mm_loadl_epi64(reinterpret_cast<const __m128i*>(p));
+}
+BATON_V I16 LoadWords(const std::byte* p) { return {Words(p), Words(p + 32)}; }
+BATON_V I16 LoadInt8(const std::byte* p) {
+  return {_mm256_cvtepi8_epi32(Low8(p)), _mm256_cvtepi8_epi32(Low8(p + 8))};
+}
+BATON_V I16 LoadUint8(const std::byte* p) {
+  return {_mm256_cvtepu8_epi32(Low8(p)), _mm256_cvtepu8_epi32(Low8(p + 8))};
+}
+BATON_V I16 LoadUint16(const std::byte* p) {
+  const __m128i* h = reinterpret_cast<const __m128i*>(p);
+  return {_mm256_cvtepu16_epi32(_mm_loadu_si128(h)), _mm256_cvtepu16_epi32(_mm_loadu_si128(h + 1))};
+}
+template <int N>
+BATON_V I16 ShiftRight(I16 x) {
+  return {_mm256_srli_epi32(x.a, N), _mm256_srli_epi32(x.b, N)};
+}
+template <int N>
+BATON_V I16 ShiftLeft(I16 x) {
+  return {_mm256_slli_epi32(x.a, N), _mm256_slli_epi32(x.b, N)};
+}
+BATON_V I16 And(I16 x, int mask) {
+  const __m256i m = _mm256_set1_epi32(mask);
+  return {_mm256_and_si256(x.a, m), _mm256_and_si256(x.b, m)};
+}
+// x | (y & mask)
+BATON_V I16 OrMasked(I16 x, I16 y, int mask) {
+  const I16 m = And(y, mask);
+  return {_mm256_or_si256(x.a, m.a), _mm256_or_si256(x.b, m.b)};
+}
+BATON_V F16 ToFloat(I16 x) { return {_mm256_cvtepi32_ps(x.a), _mm256_cvtepi32_ps(x.b)}; }
+// The low four bits of each lane.
+BATON_V F16 NibbleToFloat(I16 x) { return ToFloat(And(x, 15)); }
+inline constexpr int kGemmRows = 3;   // accumulators: 3 x 4 of 16 registers
+inline constexpr int kQuantRows = 2;  // rows of a tile that decodes codes in registers
+inline constexpr int kQuantPanels = 1;
 inline constexpr int kScoreRows = 3;
 inline constexpr int kVectors = 2;
 
@@ -270,8 +348,47 @@ BATON_V void AddTo(D16* d, F16 a) {
   for (int i = 0; i < 16; ++i) d->v[i] += a.v[i];
 }
 BATON_V void StoreD(double* p, const D16& d) { memcpy(p, d.v, sizeof(d.v)); }
+// Sixteen 32-bit integers, for codes on their way to fp32.
+struct I16 {
+  std::uint32_t v[16];
+};
+#define BATON_INT_LANES(expr)                                               \
+  I16 out;                                                                  \
+  for (int i = 0; i < 16; ++i) out.v[i] = static_cast<std::uint32_t>(expr); \
+  return out
+BATON_V I16 LoadWords(const std::byte* p) {
+  I16 out;
+  memcpy(out.v, p, sizeof(out.v));
+  return out;
+}
+BATON_V I16 LoadInt8(const std::byte* p) { BATON_INT_LANES(static_cast<std::int8_t>(p[i])); }
+BATON_V I16 LoadUint8(const std::byte* p) { BATON_INT_LANES(p[i]); }
+BATON_V I16 LoadUint16(const std::byte* p) {
+  std::uint16_t h[16];
+  memcpy(h, p, sizeof(h));
+  BATON_INT_LANES(h[i]);
+}
+template <int N>
+BATON_V I16 ShiftRight(I16 a) {
+  BATON_INT_LANES(a.v[i] >> N);
+}
+template <int N>
+BATON_V I16 ShiftLeft(I16 a) {
+  BATON_INT_LANES(a.v[i] << N);
+}
+BATON_V I16 And(I16 a, int mask) { BATON_INT_LANES(a.v[i] & static_cast<std::uint32_t>(mask)); }
+// a | (b & mask)
+BATON_V I16 OrMasked(I16 a, I16 b, int mask) {
+  BATON_INT_LANES(a.v[i] | (b.v[i] & static_cast<std::uint32_t>(mask)));
+}
+BATON_V F16 ToFloat(I16 a) { BATON_LANES(static_cast<float>(static_cast<std::int32_t>(a.v[i]))); }
+// The low four bits of each lane.
+BATON_V F16 NibbleToFloat(I16 a) { return ToFloat(And(a, 15)); }
+#undef BATON_INT_LANES
 #undef BATON_LANES
 inline constexpr int kGemmRows = 2;
+inline constexpr int kQuantRows = 1;
+inline constexpr int kQuantPanels = 1;
 inline constexpr int kScoreRows = 2;
 inline constexpr int kVectors = 2;
 

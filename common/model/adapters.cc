@@ -42,12 +42,12 @@ absl::StatusOr<LoraDelta> PackDelta(const LoraLayer& layer, const std::vector<Sl
     delta.parts.push_back(
         {.a_row = static_cast<std::int64_t>(a.size()) / in,
          .column = slot.column,
-         .b = PackedMatrix::Pack(b.data(), m.out, m.rank, DType::kF32, executor)});
+         .b = PackedMatrix::Pack(b.data(), m.out, m.rank, WeightFormat::kF32, executor)});
     a.insert(a.end(), m.a.begin(), m.a.end());
   }
   if (!a.empty()) {
     delta.a = PackedMatrix::Pack(a.data(), static_cast<std::int64_t>(a.size()) / in, in,
-                                 DType::kF32, executor);
+                                 WeightFormat::kF32, executor);
   }
   return delta;
 }

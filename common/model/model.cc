@@ -15,8 +15,9 @@
 namespace baton {
 namespace {
 
-std::string ServedDigest(const std::string& source_digest, DType dtype) {
-  const std::string text = absl::StrCat(source_digest, "/", DTypeName(dtype));
+std::string ServedDigest(const std::string& source_digest, WeightDType dtype) {
+  const WeightDType values = dtype == WeightDType::kFile ? WeightDType::kF32 : dtype;
+  const std::string text = absl::StrCat(source_digest, "/", WeightDTypeName(values));
   const XXH128_hash_t h = XXH3_128bits(text.data(), text.size());
   return absl::StrFormat("%016x%016x", h.high64, h.low64);
 }
@@ -80,7 +81,7 @@ Model::Model(std::unique_ptr<Weights> weights) : weights_(std::move(weights)) {}
 Model::~Model() = default;
 
 const ModelConfig& Model::config() const { return weights_->config; }
-DType Model::weight_dtype() const { return weights_->dtype; }
+WeightDType Model::weight_dtype() const { return weights_->dtype; }
 const std::string& Model::served_digest() const { return weights_->served_digest; }
 std::size_t Model::weight_bytes() const { return weights_->bytes; }
 std::size_t Model::own_weight_bytes() const { return weights_->own_bytes; }

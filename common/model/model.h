@@ -21,10 +21,10 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "common/model/kv_view.h"
+#include "common/model/weight_dtype.h"
 #include "common/weights/lora.h"
 #include "common/weights/model_config.h"
 #include "common/weights/model_source.h"
-#include "kernels/dtype.h"
 #include "kernels/executor.h"
 #include "kernels/packed_matrix.h"
 
@@ -33,7 +33,7 @@ namespace baton {
 class WeightStore;
 
 struct ModelLoadOptions {
-  DType weight_dtype = DType::kF32;
+  WeightDType weight_dtype = WeightDType::kF32;
   Executor* executor = nullptr;  // required; used until Load returns
   // Called with (bytes packed, bytes in all), often, from any thread of the executor, one call at a
   // time; may be null.
@@ -51,8 +51,9 @@ class Model {
   ~Model();
 
   const ModelConfig& config() const;
-  DType weight_dtype() const;
-  // Digest of the weights *as served*: contents and the dtype they are packed in.
+  WeightDType weight_dtype() const;
+  // Digest of the weights *as served*: contents and what packing rounded them to. kFile rounds
+  // nothing and has the digest of kF32: both give the same bits.
   const std::string& served_digest() const;
   std::size_t weight_bytes() const;
   // Of these, what no model loaded earlier with the same store held.

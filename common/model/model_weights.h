@@ -30,7 +30,7 @@ struct LayerWeights {
 
 struct Model::Weights {
   ModelConfig config;
-  DType dtype = DType::kF32;
+  WeightDType dtype = WeightDType::kF32;
   std::string served_digest;
   std::size_t bytes = 0;
   std::size_t own_bytes = 0;

@@ -1,6 +1,7 @@
 #include "common/model/weight_loader.h"
 
 #include <algorithm>
+#include <cstring>
 #include <set>
 
 #include "absl/strings/str_cat.h"
@@ -44,11 +45,16 @@ void DoneReadingRows(const SourceTensor& tensor, std::int64_t begin, std::int64_
 WeightLoader::WeightLoader(const ModelSource& source, const ModelLoadOptions& options)
     : source_(source), options_(options) {
   for (const auto& [name, shape] : ExpectedTensors(source.config())) {
-    std::int64_t bytes = static_cast<std::int64_t>(
-        DTypeSize(shape.size() == 1 ? DType::kF32 : options.weight_dtype));
-    for (std::int64_t d : shape) bytes *= d;
-    total_ += bytes;
+    // Model::Load has checked that the tensor is there, with this shape.
+    const StoredDType stored = source.GetTensor(name).value().view->dtype;
+    total_ += shape.size() == 1 ? shape[0] * static_cast<std::int64_t>(sizeof(float))
+                                : shape[0] * PackedRowBytes(FormatOf(name, stored), shape[1]);
   }
+}
+
+WeightFormat WeightLoader::FormatOf(const std::string& name, StoredDType stored) const {
+  const bool vocabulary = name == "model.embed_tokens.weight" || name == "lm_head.weight";
+  return FormatFor(options_.weight_dtype, stored, vocabulary);
 }
 
 void WeightLoader::Matrix(std::vector<std::pair<std::string, std::int64_t>> parts,
@@ -57,12 +63,18 @@ void WeightLoader::Matrix(std::vector<std::pair<std::string, std::int64_t>> part
   job.cols = cols;
   job.out = &out;
   for (auto& [name, rows] : parts) {
-    // Model::Load has checked that the tensor is there.
     const SourceTensor tensor = source_.GetTensor(name).value();
     WillRead(tensor.view->data, tensor.view->nbytes);
-    job.rows += rows;
-    job.parts.push_back(
-        {std::move(name), rows, tensor, PiecewiseHash(tensor.view->data, tensor.view->nbytes)});
+    const WeightFormat format = FormatOf(name, tensor.view->dtype);
+    const bool as_stored = FormatOfStored(tensor.view->dtype) == format;
+    if (job.sections.empty() || job.sections.back().format != format ||
+        job.as_stored.back() != as_stored) {
+      job.sections.push_back({.rows = 0, .format = format});
+      job.as_stored.push_back(as_stored);
+    }
+    job.sections.back().rows += rows;
+    job.parts.push_back({std::move(name), rows, tensor, format,
+                         PiecewiseHash(tensor.view->data, tensor.view->nbytes)});
   }
   open_.push_back(std::move(job));
 }
@@ -129,8 +141,8 @@ void WeightLoader::Hash(Batch& batch) {
 
 std::string WeightLoader::ContentKey(const Job& job) const {
   PartDigest digest;
-  digest.Add(DTypeName(options_.weight_dtype));
   for (const Part& part : job.parts) {
+    digest.Add(FormatName(part.format));
     digest.Add(DTypeName(part.tensor.view->dtype));
     digest.Add(ShapeString(part.tensor.view->shape));
     digest.Add(absl::StrCat(part.tensor.rope_permuted ? part.tensor.head_dim : 0));
@@ -148,8 +160,10 @@ std::vector<WeightLoader::Job*> WeightLoader::TakeShared(Batch& batch) {
       if (auto shared = options_.store->Find(job.key)) *job.out = *std::move(shared);
     }
     if (again || job.out->bytes() > 0) {
-      for (const Part& part : job.parts) DoneReadingRows(part.tensor, 0, part.rows);
-      Done(job.rows * job.cols * static_cast<std::int64_t>(DTypeSize(options_.weight_dtype)));
+      for (const Part& part : job.parts) {
+        DoneReadingRows(part.tensor, 0, part.rows);
+        Done(part.rows * PackedRowBytes(part.format, job.cols));
+      }
     } else {
       jobs.push_back(&job);
     }
@@ -162,7 +176,7 @@ absl::Status WeightLoader::PackJobs(const std::vector<Job*>& jobs) {
   std::vector<std::int64_t> first;  // panel of each job among all
   std::int64_t panels = 0;
   for (const Job* job : jobs) {
-    builders.emplace_back(job->rows, job->cols, options_.weight_dtype);
+    builders.emplace_back(job->sections, job->cols);
     first.push_back(panels);
     panels += builders.back().panels();
   }
@@ -171,12 +185,7 @@ absl::Status WeightLoader::PackJobs(const std::vector<Job*>& jobs) {
     for (std::int64_t p = begin; p < end; ++p) {
       const auto i = static_cast<std::size_t>(std::upper_bound(first.begin(), first.end(), p) - 1 -
                                               first.begin());
-      builders[i].Pack(p - first[i], p - first[i] + 1,
-                       [&](std::int64_t row, std::int64_t count, float* dst) {
-                         error.Add(ReadRows(*jobs[i], row, count, dst));
-                         Done(count * jobs[i]->cols *
-                              static_cast<std::int64_t>(DTypeSize(options_.weight_dtype)));
-                       });
+      error.Add(PackPanel(*jobs[i], builders[i], p - first[i]));
     }
   });
   BATON_RETURN_IF_ERROR(error.Get());
@@ -187,6 +196,26 @@ absl::Status WeightLoader::PackJobs(const std::vector<Job*>& jobs) {
         options_.store == nullptr ? packed : options_.store->Add(jobs[i]->key, std::move(packed));
   }
   return absl::OkStatus();
+}
+
+absl::Status WeightLoader::PackPanel(const Job& job, PackedMatrixBuilder& builder,
+                                     std::int64_t panel) {
+  const std::size_t section = builder.SectionOf(panel);
+  absl::Status status;
+  std::int64_t rows = 0;
+  if (job.as_stored[section]) {
+    builder.PackStored(panel, panel + 1, [&](std::int64_t row, std::int64_t count, std::byte* dst) {
+      CopyRows(job, row, count, dst);
+      rows = count;
+    });
+  } else {
+    builder.Pack(panel, panel + 1, [&](std::int64_t row, std::int64_t count, float* dst) {
+      status = ReadRows(job, row, count, dst);
+      rows = count;
+    });
+  }
+  Done(rows * PackedRowBytes(job.sections[section].format, job.cols));
+  return status;
 }
 
 absl::Status WeightLoader::ReadRows(const Job& job, std::int64_t begin, std::int64_t count,
@@ -203,6 +232,23 @@ absl::Status WeightLoader::ReadRows(const Job& job, std::int64_t begin, std::int
     part_begin += part.rows;
   }
   return absl::OkStatus();
+}
+
+void WeightLoader::CopyRows(const Job& job, std::int64_t begin, std::int64_t count,
+                            std::byte* dst) {
+  std::int64_t part_begin = 0;
+  for (const Part& part : job.parts) {
+    const std::int64_t b = std::max(begin, part_begin) - part_begin;
+    const std::int64_t e = std::min(begin + count, part_begin + part.rows) - part_begin;
+    const auto row_bytes =
+        static_cast<std::size_t>(DTypeRowBytes(part.tensor.view->dtype, job.cols));
+    for (std::int64_t row = b; row < e; ++row, dst += row_bytes) {
+      const auto at = static_cast<std::size_t>(part.tensor.StoredRow(row)) * row_bytes;
+      std::memcpy(dst, part.tensor.view->data + at, row_bytes);
+    }
+    if (b < e) DoneReadingRows(part.tensor, b, e);
+    part_begin += part.rows;
+  }
 }
 
 void WeightLoader::Done(std::int64_t bytes) {

@@ -50,12 +50,14 @@ class WeightLoader {
     std::string name;
     std::int64_t rows = 0;
     SourceTensor tensor;
+    WeightFormat format = WeightFormat::kF32;
     PiecewiseHash hash;
   };
   struct Job {
     std::vector<Part> parts;
-    std::int64_t rows = 0;
     std::int64_t cols = 0;
+    std::vector<PackedMatrix::Section> sections;  // neighbouring parts of one format
+    std::vector<bool> as_stored;                  // of each section: no rounding, blocks are copied
     PackedMatrix* out = nullptr;
     std::string key;  // of the content, when hashed
   };
@@ -66,7 +68,11 @@ class WeightLoader {
   // Fills what the store has; the others, without repetitions.
   std::vector<Job*> TakeShared(Batch& batch);
   absl::Status PackJobs(const std::vector<Job*>& jobs);
+  absl::Status PackPanel(const Job& job, PackedMatrixBuilder& builder, std::int64_t panel);
+  WeightFormat FormatOf(const std::string& name, StoredDType stored) const;
+  // Rows [begin, begin + count) of the matrix, as fp32 or as stored.
   absl::Status ReadRows(const Job& job, std::int64_t begin, std::int64_t count, float* dst) const;
+  static void CopyRows(const Job& job, std::int64_t begin, std::int64_t count, std::byte* dst);
   std::string ContentKey(const Job& job) const;
   void Done(std::int64_t bytes) EXCLUDES(progress_mu_);
 

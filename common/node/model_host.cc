@@ -84,7 +84,7 @@ class ModelHost::Impl {
   MemoryPlan plan_;
 
  private:
-  using Key = std::tuple<size_t, DType, DType>;  // files, dtypes of weights and of K/V
+  using Key = std::tuple<size_t, WeightDType, DType>;  // files, dtypes of weights and of K/V
 
   absl::StatusOr<Group*> GroupFor(const ModelEntry& entry, const ModelFiles& files, size_t weights,
                                   Executor& loaders, MetricRegistry& metrics) {
@@ -238,7 +238,7 @@ class ModelHost::Impl {
     plan_.lines.push_back(fmt::format(
         "{}: weights {:.1f} MiB as {}{}{}, KV cache for {} tokens as {} ({:.1f} KiB a token)",
         g.name, static_cast<double>(g.model->weight_bytes()) / (1 << 20),
-        DTypeName(g.model->weight_dtype()), shared.empty() ? "" : ", ", shared, tokens,
+        WeightDTypeName(g.model->weight_dtype()), shared.empty() ? "" : ", ", shared, tokens,
         DTypeName(g.kv_dtype), static_cast<double>(block_bytes) / kBlockTokens / 1024));
     return absl::OkStatus();
   }

@@ -64,8 +64,11 @@ config::Section<ModelEntry> ModelEntrySection() {
       .Required()
       .ExpandEnv()
       .Help("A .gguf file or a Hugging Face folder. Entries of one path share the weights.");
-  s.Enum("weight_dtype", &ModelEntry::weight_dtype, DTypeNames())
-      .Help("How weights are held in memory.");
+  s.Enum("weight_dtype", &ModelEntry::weight_dtype, WeightDTypeNames())
+      .Help(
+          "How weights are held in memory. file: every tensor as its file stores it, quantised "
+          "GGUF types included, with the results of fp32. int8, int4: quantised at load in blocks "
+          "of 32; the matrices of the vocabulary are int8 in both.");
   s.String("adapter", &ModelEntry::adapter).ExpandEnv().Help("Folder of a PEFT LoRA adapter.");
   s.String("base_model", &ModelEntry::base_model)
       .Help("The name producers use for this model's base; empty: its own name.");

@@ -10,6 +10,7 @@
 
 #include "common/config/common_sections.h"
 #include "common/config/schema.h"
+#include "common/model/weight_dtype.h"
 #include "kernels/dtype.h"
 
 namespace baton {
@@ -42,7 +43,7 @@ config::Section<MemoryConfig> MemorySection();
 struct ModelEntry {
   std::string name;
   std::string path;  // a .gguf file or a Hugging Face folder
-  DType weight_dtype = DType::kF32;
+  WeightDType weight_dtype = WeightDType::kF32;
   std::string adapter;        // PEFT folder; empty: none
   std::string base_model;     // what a producer calls the base; empty: `name`
   std::string chat_template;  // name or file that overrides the model's own; empty: none

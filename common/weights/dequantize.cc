@@ -2,10 +2,10 @@
 
 #include <immintrin.h>
 
-#include <bit>
 #include <cstring>
 
 #include "common/base/strings.h"
+#include "kernels/convert_math.h"
 
 namespace baton {
 namespace {
@@ -180,10 +180,6 @@ BlockReader ReaderOf(StoredDType dtype) {
 
 }  // namespace
 
-float HalfToFloat(uint16_t half) { return _cvtsh_ss(half); }
-
-float Bfloat16ToFloat(uint16_t bits) { return std::bit_cast<float>(uint32_t{bits} << 16); }
-
 bool IsDequantizable(StoredDType dtype) {
   return dtype == StoredDType::kF32 || dtype == StoredDType::kF16 || dtype == StoredDType::kBF16 ||
          ReaderOf(dtype) != nullptr;
@@ -202,7 +198,7 @@ absl::Status DequantizeRow(StoredDType dtype, const std::byte* src, float* dst, 
       FromHalf(src, dst, n);
       return absl::OkStatus();
     case StoredDType::kBF16:
-      for (int64_t i = 0; i < n; ++i) dst[i] = Bfloat16ToFloat(Load<uint16_t>(src + 2 * i));
+      for (int64_t i = 0; i < n; ++i) dst[i] = Bf16ToFloat(Load<uint16_t>(src + 2 * i));
       return absl::OkStatus();
     default:
       break;

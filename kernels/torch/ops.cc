@@ -97,7 +97,8 @@ PackedMatrix Pack(const at::Tensor& w, DType dtype, Executor& executor) {
   TORCH_CHECK(t == at::kFloat || t == at::kBFloat16 || t == at::kHalf,
               "pack: w must be fp32, bf16 or fp16, is ", t);
   const at::Tensor f = w.detach().to(at::kFloat).contiguous();
-  return PackedMatrix::Pack(f.const_data_ptr<float>(), f.size(0), f.size(1), dtype, executor);
+  return PackedMatrix::Pack(f.const_data_ptr<float>(), f.size(0), f.size(1), FormatOf(dtype),
+                            executor);
 }
 
 at::Tensor Linear(const at::Tensor& x, const PackedMatrix& w, const at::Tensor& bias,

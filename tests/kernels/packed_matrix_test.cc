@@ -4,37 +4,130 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <memory>
+#include <random>
 #include <utility>
 #include <vector>
 
+#include "common/weights/dequantize.h"
 #include "kernels/convert_math.h"
+#include "kernels/quantize.h"
 #include "tests/kernels/test_util.h"
 
 namespace baton {
 namespace {
 
-float Rounded(float x, DType dtype) {
-  switch (dtype) {
-    case DType::kF32:
-      return x;
-    case DType::kBF16:
-      return Bf16ToFloat(FloatToBf16(x));
-    case DType::kF16:
-      return HalfToFloat(FloatToHalf(x));
-  }
-  return x;
+// What Pack takes fp32 weights to.
+constexpr WeightFormat kPackable[] = {WeightFormat::kF32, WeightFormat::kBF16, WeightFormat::kF16,
+                                      WeightFormat::kQ8_0, WeightFormat::kQ4_1};
+
+StoredDType StoredType(WeightFormat format) {
+  constexpr StoredDType kTypes[kWeightFormats] = {
+      StoredDType::kF32,  StoredDType::kBF16, StoredDType::kF16,  StoredDType::kQ8_0,
+      StoredDType::kQ4_0, StoredDType::kQ4_1, StoredDType::kQ5_0, StoredDType::kQ5_1,
+      StoredDType::kQ4_K, StoredDType::kQ5_K, StoredDType::kQ6_K};
+  return kTypes[static_cast<int>(format)];
 }
 
-void ExpectProduct(std::int64_t n, std::int64_t rows, std::int64_t cols, DType dtype,
+std::vector<float> Dequantised(WeightFormat format, const std::vector<std::byte>& stored,
+                               std::int64_t n) {
+  std::vector<float> out(static_cast<std::size_t>(n));
+  EXPECT_TRUE(DequantizeRow(StoredType(format), stored.data(), out.data(), n).ok());
+  return out;
+}
+
+// The values that fp32 weights have after Pack: by the rounding of the plain formats, by the blocks
+// of quantize.h (which its own test compares with ggml's) as the reader of files decodes them.
+std::vector<float> Rounded(const std::vector<float>& w, std::int64_t cols, WeightFormat format) {
+  std::vector<float> out;
+  for (std::size_t i = 0; i < w.size(); ++i) {
+    switch (format) {
+      case WeightFormat::kF32:
+        out.push_back(w[i]);
+        break;
+      case WeightFormat::kBF16:
+        out.push_back(Bf16ToFloat(FloatToBf16(w[i])));
+        break;
+      case WeightFormat::kF16:
+        out.push_back(HalfToFloat(FloatToHalf(w[i])));
+        break;
+      default: {
+        const std::int64_t k = static_cast<std::int64_t>(i) % cols;
+        const int n = static_cast<int>(std::min<std::int64_t>(kQuantBlock, cols - k));
+        std::vector<std::byte> stored(static_cast<std::size_t>(StoredBlockBytes(format)));
+        if (format == WeightFormat::kQ8_0) {
+          const BlockQ8_0 block = QuantizeQ8_0(&w[i], n);
+          std::memcpy(stored.data(), &block, sizeof(block));
+        } else {
+          const BlockQ4_1 block = QuantizeQ4_1(&w[i], n);
+          std::memcpy(stored.data(), &block, sizeof(block));
+        }
+        const auto values = Dequantised(format, stored, kQuantBlock);
+        out.insert(out.end(), values.begin(), values.begin() + n);
+        i += static_cast<std::size_t>(n - 1);
+      }
+    }
+  }
+  return out;
+}
+
+// Rows as a file stores them: any codes, finite scales of both signs.
+std::vector<std::byte> RandomStored(WeightFormat format, std::int64_t rows, std::int64_t cols,
+                                    unsigned seed) {
+  std::mt19937 rng(seed);
+  std::vector<std::byte> bytes(static_cast<std::size_t>(rows * StoredRowBytes(format, cols)));
+  const auto half = [&](std::size_t at) {
+    const float value = std::normal_distribution<float>(0, 0.1f)(rng);
+    const std::uint16_t bits = FloatToHalf(value);
+    std::memcpy(&bytes[at], &bits, sizeof(bits));
+  };
+  if (format == WeightFormat::kF32) {
+    for (std::size_t i = 0; i < bytes.size(); i += 4) {
+      const float value = std::normal_distribution<float>()(rng);
+      std::memcpy(&bytes[i], &value, sizeof(value));
+    }
+    return bytes;
+  }
+  for (std::byte& b : bytes) b = static_cast<std::byte>(rng());
+  const auto block = static_cast<std::size_t>(StoredBlockBytes(format));
+  for (std::size_t at = 0; at < bytes.size(); at += block) {
+    if (format == WeightFormat::kBF16) {
+      const std::uint16_t bits = FloatToBf16(std::normal_distribution<float>()(rng));
+      std::memcpy(&bytes[at], &bits, sizeof(bits));
+      continue;
+    }
+    half(format == WeightFormat::kQ6_K ? at + block - 2 : at);
+    const bool two = format == WeightFormat::kQ4_1 || format == WeightFormat::kQ5_1 ||
+                     format == WeightFormat::kQ4_K || format == WeightFormat::kQ5_K;
+    if (two) half(at + 2);
+  }
+  return bytes;
+}
+
+PackedMatrix PackStored(WeightFormat format, const std::vector<std::byte>& stored,
+                        std::int64_t rows, std::int64_t cols) {
+  PackedMatrixBuilder builder(rows, cols, format);
+  const std::int64_t row_bytes = StoredRowBytes(format, cols);
+  builder.PackStored(0, builder.panels(),
+                     [&](std::int64_t begin, std::int64_t count, std::byte* dst) {
+                       std::memcpy(dst, stored.data() + begin * row_bytes,
+                                   static_cast<std::size_t>(count * row_bytes));
+                     });
+  return std::move(builder).Finish();
+}
+
+void ExpectProduct(std::int64_t n, std::int64_t rows, std::int64_t cols, WeightFormat format,
                    bool accumulate, Executor& executor) {
-  SCOPED_TRACE(testing::Message() << n << "x" << cols << " * " << rows << " " << DTypeName(dtype));
+  SCOPED_TRACE(testing::Message() << n << "x" << cols << " * " << rows << " "
+                                  << FormatName(format));
   const std::int64_t ldx = cols + 3, ldy = rows + 5;
   const auto w = RandomFloats(static_cast<std::size_t>(rows * cols), 1);
+  const auto rounded = Rounded(w, cols, format);
   const auto x = RandomFloats(static_cast<std::size_t>(n * ldx), 2);
   auto y = RandomFloats(static_cast<std::size_t>(n * ldy), 3);
   const auto before = y;
-  const PackedMatrix m = PackedMatrix::Pack(w.data(), rows, cols, dtype, executor);
+  const PackedMatrix m = PackedMatrix::Pack(w.data(), rows, cols, format, executor);
   m.Multiply(x.data(), ldx, n, y.data(), ldy, accumulate, executor);
   for (std::int64_t i = 0; i < n; ++i) {
     for (std::int64_t j = 0; j < ldy; ++j) {
@@ -46,7 +139,7 @@ void ExpectProduct(std::int64_t n, std::int64_t rows, std::int64_t cols, DType d
       double want = accumulate ? before[at] : 0.0, scale = std::fabs(want);
       for (std::int64_t k = 0; k < cols; ++k) {
         const double term = static_cast<double>(x[static_cast<std::size_t>(i * ldx + k)]) *
-                            Rounded(w[static_cast<std::size_t>(j * cols + k)], dtype);
+                            rounded[static_cast<std::size_t>(j * cols + k)];
         want += term;
         scale += std::fabs(term);
       }
@@ -60,8 +153,9 @@ TEST(PackedMatrix, PiecesInAnyOrderAreTheWhole) {
   SerialExecutor executor;
   const std::int64_t rows = 75, cols = 19;  // the last panel has 11 rows
   const auto w = RandomFloats(static_cast<std::size_t>(rows * cols), 4);
-  for (DType dtype : kAllDTypes) {
-    PackedMatrixBuilder builder(rows, cols, dtype);
+  for (WeightFormat format : kPackable) {
+    const auto rounded = Rounded(w, cols, format);
+    PackedMatrixBuilder builder(rows, cols, format);
     ASSERT_EQ(builder.panels(), 3);
     const auto read = [&](std::int64_t begin, std::int64_t count, float* dst) {
       ASSERT_LE(count, PackedMatrixBuilder::kPanelRows);
@@ -71,13 +165,13 @@ TEST(PackedMatrix, PiecesInAnyOrderAreTheWhole) {
     builder.Pack(0, 1, read);
     const PackedMatrix m = std::move(builder).Finish();
     ASSERT_EQ(m.rows(), rows);
-    EXPECT_EQ(m.bytes(), static_cast<std::size_t>(96 * cols) * DTypeSize(dtype));
+    EXPECT_EQ(m.bytes(), static_cast<std::size_t>(96 * PackedRowBytes(format, cols)));
     std::vector<float> row(static_cast<std::size_t>(cols));
     for (std::int64_t r = 0; r < rows; ++r) {
       m.UnpackRow(r, row.data());
       for (std::int64_t k = 0; k < cols; ++k) {
         ASSERT_EQ(row[static_cast<std::size_t>(k)],
-                  Rounded(w[static_cast<std::size_t>(r * cols + k)], dtype));
+                  rounded[static_cast<std::size_t>(r * cols + k)]);
       }
     }
   }
@@ -86,8 +180,8 @@ TEST(PackedMatrix, PiecesInAnyOrderAreTheWhole) {
 TEST(PackedMatrix, WeakReferencesKeepNothingAlive) {
   SerialExecutor executor;
   const auto w = RandomFloats(64, 5);
-  auto m =
-      std::make_unique<PackedMatrix>(PackedMatrix::Pack(w.data(), 8, 8, DType::kF32, executor));
+  auto m = std::make_unique<PackedMatrix>(
+      PackedMatrix::Pack(w.data(), 8, 8, WeightFormat::kF32, executor));
   const WeakPackedMatrix weak(*m);
   auto held = weak.Lock();
   ASSERT_TRUE(held);
@@ -107,14 +201,14 @@ TEST(PackedMatrix, EqualsFloat64AtOddSizes) {
   for (IsaLevel level : AvailableLevels()) {
     SCOPED_TRACE(IsaName(level));
     ScopedIsa isa(level);
-    for (DType dtype : kAllDTypes) {
+    for (WeightFormat format : kPackable) {
       for (std::int64_t n : {1, 2, 3, 4, 5, 7, 8, 11, 12, 13, 25, 37}) {
-        ExpectProduct(n, 33, 17, dtype, false, *pool);
-        ExpectProduct(n, 97, 40, dtype, true, *pool);
+        ExpectProduct(n, 33, 17, format, false, *pool);
+        ExpectProduct(n, 97, 40, format, true, *pool);
       }
-      ExpectProduct(1, 1, 1, dtype, false, *pool);
-      ExpectProduct(3, 32, 600, dtype, true, *pool);
-      ExpectProduct(130, 65, 530, dtype, false, *pool);
+      ExpectProduct(1, 1, 1, format, false, *pool);
+      ExpectProduct(3, 32, 600, format, true, *pool);
+      ExpectProduct(130, 65, 530, format, false, *pool);
     }
   }
 }
@@ -122,38 +216,22 @@ TEST(PackedMatrix, EqualsFloat64AtOddSizes) {
 // Enough rows and columns for several row blocks and several passes over the inner dimension.
 TEST(PackedMatrix, EqualsFloat64OverSeveralBlocks) {
   auto pool = MakeThreadPool(2);
-  ExpectProduct(600, 40, 1100, DType::kBF16, true, *pool);
+  ExpectProduct(600, 40, 1100, WeightFormat::kBF16, true, *pool);
 }
 
 TEST(PackedMatrix, EmptySizes) {
   SerialExecutor serial;
   const float w[4] = {1, 2, 3, 4};
   float y[2] = {7, 7};
-  PackedMatrix::Pack(w, 2, 2, DType::kF32, serial).Multiply(w, 2, 0, y, 2, false, serial);
+  PackedMatrix::Pack(w, 2, 2, WeightFormat::kF32, serial).Multiply(w, 2, 0, y, 2, false, serial);
   EXPECT_EQ(y[0], 7);
   PackedMatrix().Multiply(w, 2, 1, y, 2, false, serial);
   EXPECT_EQ(y[0], 7);
   // An empty sum is zero.
-  PackedMatrix::Pack(w, 2, 0, DType::kF32, serial).Multiply(w, 0, 1, y, 2, true, serial);
+  PackedMatrix::Pack(w, 2, 0, WeightFormat::kF32, serial).Multiply(w, 0, 1, y, 2, true, serial);
   EXPECT_EQ(y[0], 7);
-  PackedMatrix::Pack(w, 2, 0, DType::kF32, serial).Multiply(w, 0, 1, y, 2, false, serial);
+  PackedMatrix::Pack(w, 2, 0, WeightFormat::kF32, serial).Multiply(w, 0, 1, y, 2, false, serial);
   EXPECT_EQ(y[1], 0);
-}
-
-TEST(PackedMatrix, UnpackRowGivesTheRoundedWeights) {
-  SerialExecutor serial;
-  const auto w = RandomFloats(70 * 19, 4);
-  for (DType dtype : kAllDTypes) {
-    const PackedMatrix m = PackedMatrix::Pack(w.data(), 70, 19, dtype, serial);
-    EXPECT_EQ(m.bytes(), 96 * 19 * DTypeSize(dtype));
-    for (int r = 0; r < 70; ++r) {
-      float row[19];
-      m.UnpackRow(r, row);
-      for (int k = 0; k < 19; ++k) {
-        ASSERT_EQ(row[k], Rounded(w[static_cast<std::size_t>(r * 19 + k)], dtype));
-      }
-    }
-  }
 }
 
 // A row gives the same bits alone, at any place of a batch of any size, on any number of threads
@@ -165,8 +243,8 @@ TEST(PackedMatrix, BatchInvariantToTheBit) {
   SerialExecutor serial;
   auto two = MakeThreadPool(2);
   auto three = MakeThreadPool(3);
-  for (DType dtype : kAllDTypes) {
-    const PackedMatrix m = PackedMatrix::Pack(w.data(), kRows, kCols, dtype, serial);
+  for (WeightFormat format : kPackable) {
+    const PackedMatrix m = PackedMatrix::Pack(w.data(), kRows, kCols, format, serial);
     std::vector<float> alone(kMax * kRows);
     {
       ScopedIsa isa(IsaLevel::kGeneric);
@@ -185,6 +263,110 @@ TEST(PackedMatrix, BatchInvariantToTheBit) {
               << IsaName(level) << " n=" << n << " threads=" << executor->threads();
         }
       }
+    }
+  }
+}
+
+// Every format as a file stores it gives the bits of its dequantised copy in fp32: rows one by one
+// and products of any size, on every instruction set and number of threads, from x and to y at odd
+// addresses.
+TEST(PackedMatrix, StoredFormatsAreTheirDequantisedCopyToTheBit) {
+  SerialExecutor serial;
+  auto pool = MakeThreadPool(3);
+  for (int f = 0; f < kWeightFormats; ++f) {
+    const auto format = static_cast<WeightFormat>(f);
+    const std::int64_t block = StoredBlockElements(format);
+    const std::vector<std::int64_t> widths = block == 256 ? std::vector<std::int64_t>{256, 768}
+                                             : block == 32
+                                                 ? std::vector<std::int64_t>{32, 64, 96, 576}
+                                                 : std::vector<std::int64_t>{1, 31, 100};
+    for (const std::int64_t rows : {1, 31, 32, 33, 97, 200}) {
+      for (const std::int64_t cols : widths) {
+        SCOPED_TRACE(testing::Message() << FormatName(format) << " " << rows << "x" << cols);
+        const auto stored = RandomStored(format, rows, cols, static_cast<unsigned>(rows + cols));
+        const auto w = Dequantised(format, stored, rows * cols);
+        const PackedMatrix m = PackStored(format, stored, rows, cols);
+        EXPECT_EQ(m.bytes(),
+                  static_cast<std::size_t>((rows + 31) / 32 * 32 * PackedRowBytes(format, cols)));
+        std::vector<float> row(static_cast<std::size_t>(cols));
+        for (std::int64_t r = 0; r < rows; ++r) {
+          m.UnpackRow(r, row.data());
+          ASSERT_TRUE(SameBits(row.data(), w.data() + r * cols, row.size())) << r;
+        }
+        const PackedMatrix copy =
+            PackedMatrix::Pack(w.data(), rows, cols, WeightFormat::kF32, serial);
+        const std::int64_t ldx = cols + 1, ldy = rows + 3;
+        const auto x = RandomFloats(static_cast<std::size_t>(64 * ldx + 1), 7);
+        for (const std::int64_t n : {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 64}) {
+          const bool accumulate = n % 2 == 0;
+          const auto before = RandomFloats(static_cast<std::size_t>(n * ldy + 1), 8);
+          auto want = before;
+          {
+            ScopedIsa isa(IsaLevel::kGeneric);
+            copy.Multiply(x.data() + 1, ldx, n, want.data() + 1, ldy, accumulate, serial);
+          }
+          for (const IsaLevel level : AvailableLevels()) {
+            ScopedIsa isa(level);
+            for (Executor* executor : {static_cast<Executor*>(&serial), pool.get()}) {
+              auto y = before;
+              m.Multiply(x.data() + 1, ldx, n, y.data() + 1, ldy, accumulate, *executor);
+              ASSERT_TRUE(SameBits(y, want))
+                  << IsaName(level) << " n=" << n << " threads=" << executor->threads();
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+// Parts below one another, each in a format of its own, are the product of each part.
+TEST(PackedMatrix, SectionsAreTheirParts) {
+  SerialExecutor serial;
+  auto pool = MakeThreadPool(2);
+  constexpr std::int64_t kCols = 256;
+  const std::vector<PackedMatrix::Section> sections = {{40, WeightFormat::kQ4_K},
+                                                       {0, WeightFormat::kF16},
+                                                       {7, WeightFormat::kQ6_K},
+                                                       {33, WeightFormat::kF32},
+                                                       {96, WeightFormat::kQ4_K}};
+  std::vector<std::vector<std::byte>> stored;
+  std::vector<float> w;
+  for (const auto& s : sections) {
+    stored.push_back(RandomStored(s.format, s.rows, kCols, 9));
+    const auto values = Dequantised(s.format, stored.back(), s.rows * kCols);
+    w.insert(w.end(), values.begin(), values.end());
+  }
+  PackedMatrixBuilder builder(sections, kCols);
+  ASSERT_EQ(builder.panels(), 2 + 1 + 2 + 3);
+  const std::int64_t starts[] = {0, 40, 40, 47, 80};
+  const std::size_t part_of[] = {0, 2, 3, 4};  // sections without rows are left out
+  for (std::int64_t p = 0; p < builder.panels(); ++p) {
+    const std::size_t part = part_of[builder.SectionOf(p)];
+    const std::int64_t row_bytes = StoredRowBytes(sections[part].format, kCols);
+    builder.PackStored(p, p + 1, [&](std::int64_t begin, std::int64_t count, std::byte* dst) {
+      std::memcpy(dst, stored[part].data() + (begin - starts[part]) * row_bytes,
+                  static_cast<std::size_t>(count * row_bytes));
+    });
+  }
+  const PackedMatrix m = std::move(builder).Finish();
+  const std::int64_t rows = m.rows();
+  ASSERT_EQ(rows, 176);
+  EXPECT_EQ(m.sections().size(), 4u);
+  std::vector<float> row(kCols);
+  for (std::int64_t r = 0; r < rows; ++r) {
+    m.UnpackRow(r, row.data());
+    ASSERT_TRUE(SameBits(row.data(), w.data() + r * kCols, row.size())) << r;
+  }
+  const PackedMatrix copy = PackedMatrix::Pack(w.data(), rows, kCols, WeightFormat::kF32, serial);
+  const auto x = RandomFloats(40 * kCols, 10);
+  for (const IsaLevel level : AvailableLevels()) {
+    ScopedIsa isa(level);
+    for (const std::int64_t n : {1, 3, 12, 40}) {
+      std::vector<float> want(static_cast<std::size_t>(n * rows)), y(want.size());
+      copy.Multiply(x.data(), kCols, n, want.data(), rows, false, serial);
+      m.Multiply(x.data(), kCols, n, y.data(), rows, false, *pool);
+      ASSERT_TRUE(SameBits(y, want)) << IsaName(level) << " n=" << n;
     }
   }
 }

@@ -41,7 +41,7 @@ inline const TinyNode& TinyModel(const TinyLlama& shape = {}) {
   auto source = ModelSource::Open(dir.string());
   if (!source.ok()) throw std::runtime_error(source.status().ToString());
   SerialExecutor executor;
-  auto model = Model::Load(**source, {.weight_dtype = DType::kF32, .executor = &executor});
+  auto model = Model::Load(**source, {.weight_dtype = WeightDType::kF32, .executor = &executor});
   if (!model.ok()) throw std::runtime_error(model.status().ToString());
   auto tokenizer =
       Tokenizer::FromJson((*source)->tokenizer_json(), (*source)->tokenizer_config_json());

@@ -395,7 +395,7 @@ TEST_F(TinyLlama, AStoredHeadThatEqualsTheEmbeddingIsSharedWithIt) {
 TEST_F(TinyLlama, ServedDigestNamesContentsAndDtype) {
   const auto f32 = LoadModel(ModelTestData("tiny_llama"), executor_);
   const auto again = LoadModel(ModelTestData("tiny_llama"), executor_);
-  const auto bf16 = LoadModel(ModelTestData("tiny_llama"), executor_, DType::kBF16);
+  const auto bf16 = LoadModel(ModelTestData("tiny_llama"), executor_, WeightDType::kBF16);
   const auto other = LoadModel(ModelTestData("tiny_llama_sharded"), executor_);
   EXPECT_EQ(f32->served_digest(), again->served_digest());
   EXPECT_NE(f32->served_digest(), bf16->served_digest());

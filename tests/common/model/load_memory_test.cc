@@ -19,6 +19,7 @@ namespace {
 namespace fs = std::filesystem;
 
 struct Memory {
+  double before = 0;    // MiB, VmRSS
   double peak = 0;      // MiB, VmHWM
   double resident = 0;  // MiB, VmRSS with the model loaded and its files closed
   double weights = 0;   // MiB
@@ -33,13 +34,14 @@ double StatusMiB(const std::string& key) {
 }
 
 // In a process of its own, whose peak is that of this load alone.
-Memory LoadInChild(const std::string& path, DType dtype) {
+Memory LoadInChild(const std::string& path, WeightDType dtype) {
   int pipe_fds[2];
   if (pipe(pipe_fds) != 0) throw std::runtime_error("pipe");
   const pid_t pid = fork();
   if (pid == 0) {
     Memory m;
     const auto executor = MakeThreadPool(2);
+    m.before = StatusMiB("VmRSS");
     const auto model = LoadModel(path, *executor, dtype);
     m.peak = StatusMiB("VmHWM");
     m.resident = StatusMiB("VmRSS");
@@ -57,11 +59,10 @@ Memory LoadInChild(const std::string& path, DType dtype) {
   return m;
 }
 
-void ExpectLittleMore(const std::string& what, const std::string& path, DType dtype) {
+void ExpectLittleMore(const std::string& what, const std::string& path, WeightDType dtype) {
   const Memory m = LoadInChild(path, dtype);
   std::printf("%s as %s: peak %.1f MiB, stays %.1f MiB (%.2f x), weights %.1f MiB\n", what.c_str(),
-              std::string(DTypeName(dtype)).c_str(), m.peak, m.resident, m.peak / m.resident,
-              m.weights);
+              WeightDTypeName(dtype), m.peak, m.resident, m.peak / m.resident, m.weights);
   EXPECT_GE(m.resident, m.weights);
   EXPECT_LE(m.peak, 1.2 * m.resident);
   // What stays is the weights: code, allocator and tokenizer-free bookkeeping beside them.
@@ -72,9 +73,21 @@ TEST(LoadMemory, SmolLm2) {
   if (BATON_SANITIZED) GTEST_SKIP() << "sanitizers have memory of their own";
   const std::string path = SmolLm2GgufPath();
   BATON_SKIP_WITHOUT(path);
-  for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
+  for (const auto& [name, dtype] : WeightDTypeNames()) {
     ExpectLittleMore("SmolLM2 GGUF", path, dtype);
   }
+}
+
+// A small file stays small.
+TEST(LoadMemory, QuantisedAsStored) {
+  if (BATON_SANITIZED) GTEST_SKIP() << "sanitizers have memory of their own";
+  const std::string path = SmolLm2GgufPath();
+  BATON_SKIP_WITHOUT(path);
+  const Memory m = LoadInChild(path, WeightDType::kFile);
+  const double file = static_cast<double>(fs::file_size(path)) / (1 << 20);
+  std::printf("file %.1f MiB, resident with the process %.1f MiB, before loading %.1f MiB\n", file,
+              m.resident, m.before);
+  EXPECT_LE(m.resident - m.before, 1.3 * file);
 }
 
 TEST(LoadMemory, HuggingFaceFolder) {
@@ -89,8 +102,8 @@ TEST(LoadMemory, HuggingFaceFolder) {
                        .ffn = 1536,
                        .vocab = 12000,
                        .tokenizer = false});
-  ExpectLittleMore("folder", dir.string(), DType::kF32);
-  ExpectLittleMore("folder", dir.string(), DType::kBF16);
+  ExpectLittleMore("folder", dir.string(), WeightDType::kF32);
+  ExpectLittleMore("folder", dir.string(), WeightDType::kBF16);
   fs::remove_all(dir);
 }
 

@@ -18,7 +18,7 @@
 namespace baton {
 
 inline std::shared_ptr<const Model> LoadModel(const std::string& path, Executor& executor,
-                                              DType dtype = DType::kF32) {
+                                              WeightDType dtype = WeightDType::kF32) {
   auto source = ModelSource::Open(path);
   if (!source.ok()) throw std::runtime_error(source.status().ToString());
   auto model = Model::Load(**source, {.weight_dtype = dtype, .executor = &executor});

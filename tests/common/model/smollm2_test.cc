@@ -23,7 +23,7 @@ class SmolLm2 : public ::testing::Test {
   }
 
   // Final hidden states of the reference text; 512 tokens per chunk, as a server would.
-  std::vector<float> RunText(DType weights, DType pages, CaptureHook* hook = nullptr) {
+  std::vector<float> RunText(WeightDType weights, DType pages, CaptureHook* hook = nullptr) {
     model_ = LoadModel(path_, *executor_, weights);
     pass_ = std::make_unique<ForwardPass>(model_, nullptr, *executor_);
     const auto tokens = ref_.I32("tokens");
@@ -56,7 +56,7 @@ class SmolLm2 : public ::testing::Test {
 TEST_F(SmolLm2, Fp32AgreesWithTransformersOver1024Tokens) {
   const std::vector<int> layers = {0, 15, 29};
   KeepCapture kept(30, 576, 192);
-  const auto hidden = RunText(DType::kF32, DType::kF32, &kept);
+  const auto hidden = RunText(WeightDType::kF32, DType::kF32, &kept);
   const double tolerance = std::max(1e-4, 2 * ref_.Scalar("eager_vs_sdpa").get<double>());
   const double logits = MaxAbsDiff(SampledLogits(hidden), ref_.F32("logits"));
   EXPECT_LE(logits, tolerance);
@@ -187,7 +187,7 @@ TEST_F(SmolLm2, AnAdapterOnEveryLinearLayerFitsTheGguf) {
 // Weights and pages in bf16 lose no more than HF's own bf16 run does.
 TEST_F(SmolLm2, Bf16StaysWithinTheErrorOfTransformersBf16) {
   const double allowed = ref_.Scalar("hf_bf16_rms_error_sampled");
-  const auto hidden = RunText(DType::kBF16, DType::kBF16);
+  const auto hidden = RunText(WeightDType::kBF16, DType::kBF16);
   const double rms = RmsDiff(SampledLogits(hidden), ref_.F32("logits"));
   std::printf("bf16 rms error against HF fp32: %.4f (HF bf16: %.4f)\n", rms, allowed);
   EXPECT_LE(rms, allowed);

@@ -47,7 +47,7 @@ class WeightSharing : public ::testing::Test {
   }
 
   std::shared_ptr<const Model> Load(const fs::path& folder, WeightStore* store,
-                                    DType dtype = DType::kF32) {
+                                    WeightDType dtype = WeightDType::kF32) {
     auto source = ModelSource::Open(folder);
     if (!source.ok()) throw std::runtime_error(source.status().ToString());
     auto model =
@@ -102,7 +102,7 @@ TEST_F(WeightSharing, FineTunesHoldOnlyWhatDiffers) {
 TEST_F(WeightSharing, AnotherDtypeIsAnotherMatrix) {
   WeightStore store;
   const auto full = Load(dir_ / "base", &store);
-  const auto half = Load(dir_ / "base", &store, DType::kBF16);
+  const auto half = Load(dir_ / "base", &store, WeightDType::kBF16);
   EXPECT_EQ(half->own_weight_bytes(), half->weight_bytes());
 }
 

@@ -66,7 +66,7 @@ TEST_F(ModelHostTest, EntriesOfOnePathShareAnEngine) {
 TEST_F(ModelHostTest, AnotherWeightDtypeIsAnotherSpace) {
   Add("full", "a");
   Add("half", "a");
-  options_.models[1].weight_dtype = DType::kBF16;
+  options_.models[1].weight_dtype = WeightDType::kBF16;
   auto host = Load();
   ASSERT_TRUE(host.ok()) << host.status();
   EXPECT_NE((*host)->Find("full")->native_space.Digest(),
@@ -191,7 +191,7 @@ TEST_F(ModelHostTest, SmolLm2) {
   ModelEntry e;
   e.name = "smollm2";
   e.path = path;
-  e.weight_dtype = DType::kBF16;
+  e.weight_dtype = WeightDType::kBF16;
   options_.models = {e};
   options_.memory.kv_cache = 64 << 20;
   auto host = Load();

@@ -20,9 +20,13 @@ TEST(NodeConfigTest, ModelEntry) {
   auto e = config::Parse(ModelEntrySection(),
                          "name: m\npath: /x.gguf\nweight_dtype: bf16\nkv_dtype: fp16\n", "f.yaml");
   ASSERT_TRUE(e.ok()) << e.status();
-  EXPECT_EQ(e->weight_dtype, DType::kBF16);
+  EXPECT_EQ(e->weight_dtype, WeightDType::kBF16);
   EXPECT_EQ(e->kv_dtype, DType::kF16);
   EXPECT_EQ(e->max_context, 0);
+  e = config::Parse(ModelEntrySection(), "name: m\npath: /x.gguf\nweight_dtype: file\n", "f.yaml");
+  ASSERT_TRUE(e.ok()) << e.status();
+  EXPECT_EQ(e->weight_dtype, WeightDType::kFile);
+  EXPECT_FALSE(config::Parse(ModelEntrySection(), "name: m\npath: /x\nkv_dtype: int8\n", "").ok());
   auto bad = config::Parse(ModelEntrySection(), "name: m\npath: /x\nkv_dtype: int3\n", "f.yaml");
   EXPECT_THAT(std::string(bad.status().message()),
               AllOf(HasSubstr("f.yaml:3"), HasSubstr("kv_dtype"), HasSubstr("bf16")));

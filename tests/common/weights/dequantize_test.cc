@@ -1,9 +1,7 @@
 // Bit for bit what the `gguf` Python package decodes (tests/data/gguf_quant).
 #include "common/weights/dequantize.h"
 
-#include <cmath>
 #include <cstring>
-#include <limits>
 #include <set>
 
 #include "gtest/gtest.h"
@@ -52,14 +50,6 @@ TEST(DequantizeTest, BitExactAgainstTheGgufPackage) {
     EXPECT_EQ(IsDequantizable(dtype), types.contains(std::string(DTypeName(dtype))))
         << DTypeName(dtype);
   }
-}
-
-TEST(DequantizeTest, HalfAndBfloat16) {
-  EXPECT_EQ(HalfToFloat(0x3C00), 1.0f);
-  EXPECT_EQ(HalfToFloat(0x0001), std::ldexp(1.0f, -24));
-  EXPECT_EQ(HalfToFloat(0xFC00), -std::numeric_limits<float>::infinity());
-  EXPECT_TRUE(std::isnan(HalfToFloat(0x7E00)));
-  EXPECT_EQ(Bfloat16ToFloat(0x3F80), 1.0f);
 }
 
 TEST(DequantizeTest, RefusesByName) {

@@ -1,6 +1,6 @@
 """Block-quantised rows and what the `gguf` package decodes them to, bit for bit.
 
-    python make_fixtures.py      # needs gguf and numpy; writes blocks.json beside this script
+    python make_fixtures.py      # needs gguf and numpy; writes blocks.json and quantized.json
 """
 import json
 import pathlib
@@ -13,6 +13,30 @@ Q = gguf.GGMLQuantizationType
 
 def hex_of(array):
     return np.ascontiguousarray(array).tobytes().hex()
+
+
+def write(name, rows):
+    path = pathlib.Path(__file__).parent / name
+    path.write_text(json.dumps(rows, indent=0) + "\n")
+
+
+def quantized():
+    """fp32 rows and the blocks that the package makes of them."""
+    rng = np.random.default_rng(4)
+    rows = []
+    for kind in (Q.Q8_0, Q.Q4_1):
+        values = rng.normal(0, 0.02, (1, 32 * 16)).astype(np.float32)
+        values[0, :32] = 0
+        values[0, 32:64] = 0.37  # one value: no range
+        values[0, 64:96] = np.linspace(-1, 1, 32)  # halves between two codes
+        values[0, 96:128] = np.arange(32) - 16
+        values[0, 128:160] *= 1e-6  # subnormal scale
+        values[0, 160:192] *= 1e5
+        values[0, 192:224] = np.abs(values[0, 192:224])
+        values[0, 230] = 40  # an outlier
+        rows.append({"type": kind.name, "fp32": hex_of(values),
+                     "bytes": hex_of(gguf.quantize(values, kind))})
+    return rows
 
 
 def main():
@@ -51,8 +75,8 @@ def main():
         {"type": kind, "bytes": hex_of(packed), "fp32": hex_of(values.astype(np.float32))}
         for kind, packed, values in rows
     ]
-    path = pathlib.Path(__file__).parent / "blocks.json"
-    path.write_text(json.dumps(out, indent=0) + "\n")
+    write("blocks.json", out)
+    write("quantized.json", quantized())
 
 
 if __name__ == "__main__":
