@@ -6,9 +6,9 @@
 //
 // --dtype is that of the weights; K and V are kept in it too unless --kv-dtype says otherwise, or
 // in bf16 where it is not one of theirs. Prints one JSON object per line: {"engine", "dtype",
-// "what", "size", "tokens_per_s": [...]} and, for decode, "cpu_s": processor seconds of the process,
-// and "gap_ms", "worst_gap_ms": the median and the longest time of a step, an element per repetition
-// each.
+// "what", "size", "tokens_per_s": [...]} and, for decode, "cpu_s": processor seconds of the
+// process, and "gap_ms", "worst_gap_ms": the median and the longest time of a step, an element per
+// repetition each.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>

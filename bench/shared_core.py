@@ -41,8 +41,9 @@ SLICE_MS = 6.0
 
 def run_case(a, cores, threads, neighbour):
     """One decode: rate, processor seconds and the steps' times."""
-    command = [a.baton, str(a.model), "--dtype", a.dtype, "--threads", str(threads), "--repeat", "1",
-               "--prefill", "", "--decode", "1", "--context", "64", "--tokens", str(a.tokens)]
+    command = [a.baton, str(a.model), "--dtype", a.dtype, "--threads", str(threads),
+               "--repeat", "1", "--prefill", "", "--decode", "1", "--context", "64",
+               "--tokens", str(a.tokens)]
     used = a.cpus[:cores]
     busy = None
     try:
@@ -66,10 +67,10 @@ def table(a, runs):
           "longest : fair | CPU ms a token |\n|---|---|---|---|---|---|---|---|")
     for name, (_, _, neighbour, base, fair) in CASES.items():
         median = {k: statistics.median(r[k] for r in runs[name]) for k in runs[name][0]}
-        alone = share = bound = "–"
+        share = bound = "–"
         if base:
-            pairs = zip(runs[name], runs[base])
-            share = f"{statistics.median(x['tokens_per_s'] / y['tokens_per_s'] for x, y in pairs):.2f}"
+            ratios = [x["tokens_per_s"] / y["tokens_per_s"] for x, y in zip(runs[name], runs[base])]
+            share = f"{statistics.median(ratios):.2f}"
             alone = statistics.median(r["gap_ms"] for r in runs[base])
             limit = alone / fair + (SLICE_MS if neighbour else 0)
             bound = f"{median['worst_gap_ms'] / limit:.2f}"

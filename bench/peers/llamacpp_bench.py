@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""llama.cpp's tokens per second on a GGUF, through llama-cpp-python: the counterpart of model_bench.
+"""llama.cpp's tokens per second, through llama-cpp-python: the counterpart of model_bench.
 
 The file's own weight type is what runs (make_gguf.py writes one file per type); `--dtype` is the
 label to print. Prints one JSON object per line. Needs llama-cpp-python and numpy.
@@ -20,7 +20,8 @@ class Runner:
         # llama.cpp's loader is chatty; errors still raise below.
         self.log = c.llama_log_callback(lambda level, text, data: None)
         c.llama_log_set(self.log, ctypes.c_void_p(0))
-        self.model = c.llama_model_load_from_file(str(path).encode(), c.llama_model_default_params())
+        self.model = c.llama_model_load_from_file(str(path).encode(),
+                                                  c.llama_model_default_params())
         if not self.model:
             raise SystemExit(f"llama.cpp cannot load {path}")
         params = c.llama_context_default_params()

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Runs Baton, llama.cpp and HF Transformers in turn on one machine; writes JSON and a Markdown table.
+"""Runs Baton, llama.cpp and HF Transformers in turn on one machine: JSON and a Markdown table.
 
     run_interleaved.py --python VENV/bin/python [--model FILE.gguf] [--rounds 5] [--quick]
 
@@ -151,10 +151,11 @@ def markdown(a, state):
     columns = [f"prefill {n}" for n in a.prefill.split(",") if n]
     columns += [f"decode {b}" for b in a.decode.split(",") if b]
     loads = [r["load"] for r in state["runs"]]
-    lines = [f"Tokens/s, median (minimum) of {a.rounds} interleaved rounds; {len(a.cpus)} threads on "
-             f"cores {','.join(map(str, a.cpus))}; prefill by length, decode by batch size at context "
-             f"{a.context}; load average {min(loads):.1f} to {max(loads):.1f} before a run.", "",
-             "| engine | weights | " + " | ".join(columns) + " |", "|" + "---|" * (len(columns) + 2)]
+    lines = [f"Tokens/s, median (minimum) of {a.rounds} interleaved rounds; {len(a.cpus)} threads "
+             f"on cores {','.join(map(str, a.cpus))}; prefill by length, decode by batch size at "
+             f"context {a.context}; load average {min(loads):.1f} to {max(loads):.1f} before a run.",
+             "", "| engine | weights | " + " | ".join(columns) + " |",
+             "|" + "---|" * (len(columns) + 2)]
     for fmt in a.formats:
         for engine in a.engines:
             rounds = results.get((engine, fmt))
@@ -163,20 +164,21 @@ def markdown(a, state):
             cells = []
             for column in columns:
                 rates = [r[column] for r in rounds.values() if column in r]
-                cells.append(f"{statistics.median(rates):.0f} ({min(rates):.0f})" if rates else "–")
+                cells.append(
+                    f"{statistics.median(rates):.0f} ({min(rates):.0f})" if rates else "–")
             lines.append(f"| {engine} | {fmt} | " + " | ".join(cells) + " |")
-    lines += ["", "| Baton against the best peer | weights | median of the rounds' ratios (minimum) "
-              "| bar | |", "|---|---|---|---|---|"]
+    lines += ["", "| Baton against the best peer | weights | median of the rounds' ratios "
+              "(minimum) | bar | |", "|---|---|---|---|---|"]
     for column, peers, peer_column, bar in bars(columns):
         for fmt in a.formats:
             found = ratios(results, fmt, column, peers, peer_column)
             if not found:
                 continue
             named = [p for p in peers if (p, fmt) in results]
-            against = f"{' and '.join(named)}" + ("" if column == peer_column else f", {peer_column}")
+            against = " and ".join(named) + ("" if column == peer_column else f", {peer_column}")
             median = statistics.median(found)
-            lines.append(f"| {column} : {against} | {fmt} | {median:.2f} ({min(found):.2f}) | {bar} | "
-                         f"{'met' if median >= bar else 'missed'} |")
+            lines.append(f"| {column} : {against} | {fmt} | {median:.2f} ({min(found):.2f}) | "
+                         f"{bar} | {'met' if median >= bar else 'missed'} |")
     failed = {f"{r['engine']} {r['format']}: {r['error']}" for r in state["runs"] if r["error"]}
     lines += [f"\nfailed: {f}" for f in sorted(failed)]
     return "\n".join(lines)
@@ -229,7 +231,8 @@ def weight_files(a):
 
 def main():
     a = arguments()
-    settings = {k: getattr(a, k) for k in ("cpus", "prefill", "decode", "context", "tokens", "seed")}
+    settings = {k: getattr(a, k)
+                for k in ("cpus", "prefill", "decode", "context", "tokens", "seed")}
     state = load_results(a.out, settings)
     if not a.table:
         measure(a, weight_files(a), state)
