@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <ctime>
 #include <thread>
 #include <vector>
 
@@ -52,23 +53,32 @@ TEST(ThreadPool, WakesHelpersThatWentToSleep) {
   }
 }
 
+// Processor time of the calling thread.
+double CpuMilliseconds() {
+  timespec t{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+  return 1e3 * static_cast<double>(t.tv_sec) + 1e-6 * static_cast<double>(t.tv_nsec);
+}
+
 TEST(ThreadPool, TheCallerSleepsUntilASlowHelperIsDone) {
+  using std::chrono::milliseconds;
   auto pool = MakeThreadPool(2);
   const auto caller = std::this_thread::get_id();
+  const double before = CpuMilliseconds();
   for (int i = 0; i < 20; ++i) {
     std::atomic<int> started{0};
     std::atomic<int> done{0};
     // Two pieces, one for each thread; the helper's ends long after the caller's.
     pool->ParallelFor(2, 1, [&](std::int64_t, std::int64_t) {
       started.fetch_add(1);
-      while (started.load() < 2) std::this_thread::yield();
-      if (std::this_thread::get_id() != caller) {
-        std::this_thread::sleep_for(std::chrono::milliseconds(2));
-      }
+      while (started.load() < 2) std::this_thread::sleep_for(milliseconds(1));
+      if (std::this_thread::get_id() != caller) std::this_thread::sleep_for(milliseconds(10));
       done.fetch_add(1);
     });
     EXPECT_EQ(done, 2);
   }
+  // Of 200 ms of waiting.
+  EXPECT_LT(CpuMilliseconds() - before, 50);
 }
 
 TEST(ThreadPool, MoreThreadsThanCoresFinishManyJobs) {
