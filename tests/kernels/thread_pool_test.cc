@@ -103,7 +103,7 @@ TEST(ThreadPool, BothThreadsTakePart) {
 }
 
 TEST(ThreadPool, TearsDownIdleAndFreshPools) {
-  for (int i = 0; i < 500; ++i) {
+  for (int i = 0; i < 200; ++i) {
     auto pool = MakeThreadPool(3);
     if (i % 2 == 0) pool->ParallelFor(6, 1, [](std::int64_t, std::int64_t) {});
   }
