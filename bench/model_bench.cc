@@ -6,15 +6,19 @@
 //
 // --dtype is that of the weights; K and V are kept in it too unless --kv-dtype says otherwise, or
 // in bf16 where it is not one of theirs. Prints one JSON object per line: {"engine", "dtype",
-// "what", "size", "tokens_per_s": [...]}.
+// "what", "size", "tokens_per_s": [...]} and, for decode, "cpu_s": processor seconds of the
+// process, and "gap_ms", "worst_gap_ms": the median and the longest time of a step, an element per
+// repetition each.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <ctime>
 #include <map>
 #include <memory>
 #include <sstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "common/model/model.h"
@@ -35,6 +39,15 @@ std::vector<int> Numbers(const std::string& list) {
 double Seconds() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
+
+double CpuSeconds() { return static_cast<double>(std::clock()) / CLOCKS_PER_SEC; }
+
+struct DecodeRun {
+  double tokens_per_s = 0;
+  double cpu_s = 0;
+  double gap_ms = 0;
+  double worst_gap_ms = 0;
+};
 
 // Token ids without meaning; speed does not depend on them.
 std::vector<std::int32_t> Tokens(int n, std::int64_t vocab, int seed) {
@@ -57,7 +70,7 @@ class Bench {
     return n / (Seconds() - start);
   }
 
-  double Decode(int batch, int context, int steps) {
+  DecodeRun Decode(int batch, int context, int steps) {
     std::vector<std::unique_ptr<SingleSequence>> sequences;
     for (int b = 0; b < batch; ++b) {
       sequences.push_back(
@@ -71,8 +84,11 @@ class Bench {
       slices.push_back({b, b + 1, &sequences[b]->view(), kNoAdapter});
     }
     const std::int64_t vocab = model_->config().vocab;
+    std::vector<double> gaps;
+    const double cpu = CpuSeconds();
     const double start = Seconds();
     for (int step = 0; step < steps; ++step) {
+      const double begin = Seconds();
       std::fill(positions.begin(), positions.end(), context + step);
       float* h = pass_.Embed(ids);
       pass_.RunLayers(0, static_cast<int>(model_->config().layers), h,
@@ -82,8 +98,15 @@ class Bench {
         const float* row = logits + b * vocab;
         ids[b] = static_cast<std::int32_t>(std::max_element(row, row + vocab) - row);
       }
+      gaps.push_back(1e3 * (Seconds() - begin));
     }
-    return batch * steps / (Seconds() - start);
+    DecodeRun run;
+    run.tokens_per_s = batch * steps / (Seconds() - start);
+    run.cpu_s = CpuSeconds() - cpu;
+    std::sort(gaps.begin(), gaps.end());
+    run.gap_ms = gaps[gaps.size() / 2];
+    run.worst_gap_ms = gaps.back();
+    return run;
   }
 
  private:
@@ -107,13 +130,17 @@ class Bench {
   DType dtype_;
 };
 
-void Print(const std::string& dtype, const char* what, int size, const std::vector<double>& rates) {
-  std::printf(
-      "{\"engine\": \"baton\", \"dtype\": \"%s\", \"what\": \"%s\", \"size\": %d, "
-      "\"tokens_per_s\": [",
-      dtype.c_str(), what, size);
-  for (std::size_t i = 0; i < rates.size(); ++i) std::printf("%s%.2f", i ? ", " : "", rates[i]);
-  std::printf("]}\n");
+// `series`: names and an element per repetition.
+void Print(const std::string& dtype, const char* what, int size,
+           const std::vector<std::pair<const char*, std::vector<double>>>& series) {
+  std::printf("{\"engine\": \"baton\", \"dtype\": \"%s\", \"what\": \"%s\", \"size\": %d",
+              dtype.c_str(), what, size);
+  for (const auto& [name, values] : series) {
+    std::printf(", \"%s\": [", name);
+    for (std::size_t i = 0; i < values.size(); ++i) std::printf("%s%.3f", i ? ", " : "", values[i]);
+    std::printf("]");
+  }
+  std::printf("}\n");
   std::fflush(stdout);
 }
 
@@ -160,15 +187,20 @@ int Main(int argc, char** argv) {
   for (int n : Numbers(flags["--prefill"])) {
     std::vector<double> rates;
     for (int r = 0; r < repeat; ++r) rates.push_back(bench.Prefill(n));
-    Print(flags["--dtype"], "prefill", n, rates);
+    Print(flags["--dtype"], "prefill", n, {{"tokens_per_s", rates}});
   }
   for (int batch : Numbers(flags["--decode"])) {
-    std::vector<double> rates;
+    std::vector<double> rates, cpu, gaps, worst;
     for (int r = 0; r < repeat; ++r) {
-      rates.push_back(
-          bench.Decode(batch, std::stoi(flags["--context"]), std::stoi(flags["--tokens"])));
+      const DecodeRun run =
+          bench.Decode(batch, std::stoi(flags["--context"]), std::stoi(flags["--tokens"]));
+      rates.push_back(run.tokens_per_s);
+      cpu.push_back(run.cpu_s);
+      gaps.push_back(run.gap_ms);
+      worst.push_back(run.worst_gap_ms);
     }
-    Print(flags["--dtype"], "decode", batch, rates);
+    Print(flags["--dtype"], "decode", batch,
+          {{"tokens_per_s", rates}, {"cpu_s", cpu}, {"gap_ms", gaps}, {"worst_gap_ms", worst}});
   }
   return 0;
 }

@@ -1,7 +1,9 @@
 #include <algorithm>
 #include <atomic>
+#include <condition_variable>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <thread>
 #include <vector>
 
@@ -21,6 +23,40 @@ void CpuRelax() {
 // About 20 us of waiting before a thread sleeps (a pause takes 40 to 140 cycles).
 constexpr int kSpins = 500;
 
+// Where threads sleep until a word that others write has changed. Not std::atomic::wait: libstdc++
+// calls sched_yield before it sleeps, and Linux charges a yield as a whole slice, so on a shared
+// core a short wait costs several turns of the neighbour.
+class SleepingPlace {
+ public:
+  // Spins for a moment, then sleeps, until ready() holds. ready() reads atomics that are written
+  // with sequential consistency before Wake.
+  template <typename Ready>
+  void WaitUntil(const Ready& ready) {
+    for (int i = 0; i < kSpins; ++i) {
+      if (ready()) return;
+      CpuRelax();
+    }
+    std::unique_lock<std::mutex> lock(mu_);
+    // Either the writer sees a sleeper, or ready() sees what was written.
+    sleepers_.fetch_add(1);
+    while (!ready()) changed_.wait(lock);
+    sleepers_.fetch_sub(1);
+  }
+
+  // After the write; costs a load when nobody sleeps.
+  void Wake() {
+    if (sleepers_.load() == 0) return;
+    // Who has counted itself and looked too early holds mu_ until it really waits.
+    { std::lock_guard<std::mutex> lock(mu_); }
+    changed_.notify_all();
+  }
+
+ private:
+  std::mutex mu_;
+  std::condition_variable changed_;
+  std::atomic<int> sleepers_{0};
+};
+
 // One word, ticket_, holds the job's number (high half) and how many of its pieces are still to
 // be taken (low half). Whoever lowers the count by one owns a piece, and as long as a piece is
 // owned the caller cannot return, so the job's fields stay valid. A helper that sleeps through a
@@ -32,9 +68,9 @@ class ThreadPool final : public Executor {
   }
 
   ~ThreadPool() override {
-    stop_.store(true, std::memory_order_relaxed);
-    wake_.fetch_add(1, std::memory_order_release);
-    wake_.notify_all();
+    stop_.store(true);
+    posted_.fetch_add(1);
+    helpers_sleep_.Wake();
     for (std::thread& t : helpers_) t.join();
   }
 
@@ -58,11 +94,11 @@ class ThreadPool final : public Executor {
     done_.store(0, std::memory_order_relaxed);
     ++job_;
     ticket_.store(static_cast<std::uint64_t>(job_) << 32 | pieces_, std::memory_order_release);
-    wake_.fetch_add(1, std::memory_order_release);
-    wake_.notify_all();
+    posted_.fetch_add(1);
+    helpers_sleep_.Wake();
     while (TakeAndRun()) {
     }
-    WaitDone();
+    caller_sleeps_.WaitUntil([&] { return done_.load() == pieces_; });
   }
 
  private:
@@ -77,35 +113,19 @@ class ThreadPool final : public Executor {
     const std::int64_t begin =
         static_cast<std::int64_t>(pieces - static_cast<std::uint32_t>(ticket)) * piece_;
     (*fn_)(begin, std::min(n_, begin + piece_));
-    if (done_.fetch_add(1, std::memory_order_acq_rel) + 1 == pieces) done_.notify_one();
+    if (done_.fetch_add(1) + 1 == pieces) caller_sleeps_.Wake();
     return true;
   }
 
-  void WaitDone() {
-    const std::uint32_t pieces = pieces_;
-    for (int i = 0; i < kSpins; ++i) {
-      if (done_.load(std::memory_order_acquire) == pieces) return;
-      CpuRelax();
-    }
-    for (;;) {
-      const std::uint32_t done = done_.load(std::memory_order_acquire);
-      if (done == pieces) return;
-      done_.wait(done, std::memory_order_acquire);
-    }
-  }
-
   void HelperLoop() {
-    while (!stop_.load(std::memory_order_relaxed)) {
-      // Read before looking for work: a job posted after this changes wake_ and ends the wait.
-      const std::uint32_t seen = wake_.load(std::memory_order_acquire);
+    for (;;) {
+      // Read before looking for work or for the end: either, posted after this, changes posted_
+      // and ends the wait.
+      const std::uint32_t seen = posted_.load();
+      if (stop_.load()) return;
       while (TakeAndRun()) {
       }
-      bool woken = false;
-      for (int i = 0; i < kSpins && !woken; ++i) {
-        woken = wake_.load(std::memory_order_acquire) != seen;
-        if (!woken) CpuRelax();
-      }
-      if (!woken) wake_.wait(seen, std::memory_order_acquire);
+      helpers_sleep_.WaitUntil([&] { return posted_.load() != seen; });
     }
   }
 
@@ -120,8 +140,10 @@ class ThreadPool final : public Executor {
 
   alignas(64) std::atomic<std::uint64_t> ticket_{0};
   alignas(64) std::atomic<std::uint32_t> done_{0};
-  alignas(64) std::atomic<std::uint32_t> wake_{0};
+  alignas(64) std::atomic<std::uint32_t> posted_{0};  // jobs, and the end
   std::atomic<bool> stop_{false};
+  alignas(64) SleepingPlace helpers_sleep_;
+  SleepingPlace caller_sleeps_;
 };
 
 }  // namespace

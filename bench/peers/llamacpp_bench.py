@@ -1,53 +1,15 @@
 #!/usr/bin/env python3
-"""llama.cpp's tokens per second on a GGUF, through llama-cpp-python: the counterpart of model_bench.
+"""llama.cpp's tokens per second, through llama-cpp-python: the counterpart of model_bench.
 
-The file's own weight type is what runs; `--dtype` is the label to print, and `--convert` first
-writes a GGUF of that type (fp32 or bf16) beside the others in a cache folder. Prints one JSON
-object per line. Needs llama-cpp-python, numpy and, for --convert, gguf.
+The file's own weight type is what runs (make_gguf.py writes one file per type); `--dtype` is the
+label to print. Prints one JSON object per line. Needs llama-cpp-python and numpy.
 """
 import argparse
 import ctypes
 import json
-import pathlib
 import time
 
 import numpy as np
-
-
-def convert(source, dtype, target):
-    """Writes `source` with every quantised matrix stored as F32 or BF16."""
-    import gguf
-    if target.exists():
-        return
-    target.parent.mkdir(parents=True, exist_ok=True)
-    reader = gguf.GGUFReader(source)
-    kind = gguf.GGMLQuantizationType.F32 if dtype == "fp32" else gguf.GGMLQuantizationType.BF16
-    file_type = gguf.LlamaFileType.ALL_F32 if dtype == "fp32" else gguf.LlamaFileType.MOSTLY_BF16
-    architecture = reader.get_field("general.architecture").contents()
-    partial = target.with_suffix(".part")
-    writer = gguf.GGUFWriter(partial, architecture)
-    for name, field in reader.fields.items():
-        if name.startswith("GGUF.") or name == "general.architecture":
-            continue
-        if name == "general.file_type":
-            writer.add_file_type(file_type)
-        else:
-            value_type = field.types[0]
-            sub_type = field.types[-1] if value_type == gguf.GGUFValueType.ARRAY else None
-            writer.add_key_value(name, field.contents(), value_type, sub_type=sub_type)
-    for t in reader.tensors:
-        data = gguf.dequantize(t.data, t.tensor_type).astype(np.float32)
-        data = data.reshape([int(d) for d in reversed(t.shape)])
-        if data.ndim == 1:
-            writer.add_tensor(t.name, data)
-        else:
-            packed = gguf.quantize(data, kind)
-            writer.add_tensor(t.name, packed, raw_dtype=kind)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-    partial.rename(target)
 
 
 class Runner:
@@ -58,7 +20,8 @@ class Runner:
         # llama.cpp's loader is chatty; errors still raise below.
         self.log = c.llama_log_callback(lambda level, text, data: None)
         c.llama_log_set(self.log, ctypes.c_void_p(0))
-        self.model = c.llama_model_load_from_file(str(path).encode(), c.llama_model_default_params())
+        self.model = c.llama_model_load_from_file(str(path).encode(),
+                                                  c.llama_model_default_params())
         if not self.model:
             raise SystemExit(f"llama.cpp cannot load {path}")
         params = c.llama_context_default_params()
@@ -122,9 +85,7 @@ class Runner:
 def main():
     p = argparse.ArgumentParser(description=__doc__)
     p.add_argument("model", help="GGUF file")
-    p.add_argument("--dtype", default="fp32", help="fp32, bf16, or a label with --no-convert")
-    p.add_argument("--no-convert", action="store_true", help="run the file as it is")
-    p.add_argument("--cache", default="/tmp/baton-bench", help="folder of converted files")
+    p.add_argument("--dtype", default="file", help="the label to print")
     p.add_argument("--threads", type=int, default=2)
     p.add_argument("--repeat", type=int, default=3)
     p.add_argument("--prefill", default="512,2048")
@@ -132,15 +93,10 @@ def main():
     p.add_argument("--context", type=int, default=512)
     p.add_argument("--tokens", type=int, default=64)
     a = p.parse_args()
-    path = pathlib.Path(a.model)
-    if not a.no_convert:
-        target = pathlib.Path(a.cache) / f"{path.stem}.{a.dtype}.gguf"
-        convert(path, a.dtype, target)
-        path = target
     lengths = [int(n) for n in filter(None, a.prefill.split(","))]
     batches = [int(b) for b in filter(None, a.decode.split(","))]
     longest = max(lengths + [a.context + a.tokens])
-    runner = Runner(path, a.threads, longest, max(batches + [1]))
+    runner = Runner(a.model, a.threads, longest, max(batches + [1]))
     runner.prefill(64)
 
     def report(what, size, rates):

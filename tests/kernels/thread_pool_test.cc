@@ -1,7 +1,9 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <ctime>
 #include <thread>
 #include <vector>
 
@@ -51,6 +53,44 @@ TEST(ThreadPool, WakesHelpersThatWentToSleep) {
   }
 }
 
+// Processor time of the calling thread.
+double CpuMilliseconds() {
+  timespec t{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+  return 1e3 * static_cast<double>(t.tv_sec) + 1e-6 * static_cast<double>(t.tv_nsec);
+}
+
+TEST(ThreadPool, TheCallerSleepsUntilASlowHelperIsDone) {
+  using std::chrono::milliseconds;
+  auto pool = MakeThreadPool(2);
+  const auto caller = std::this_thread::get_id();
+  const double before = CpuMilliseconds();
+  for (int i = 0; i < 20; ++i) {
+    std::atomic<int> started{0};
+    std::atomic<int> done{0};
+    // Two pieces, one for each thread; the helper's ends long after the caller's.
+    pool->ParallelFor(2, 1, [&](std::int64_t, std::int64_t) {
+      started.fetch_add(1);
+      while (started.load() < 2) std::this_thread::sleep_for(milliseconds(1));
+      if (std::this_thread::get_id() != caller) std::this_thread::sleep_for(milliseconds(10));
+      done.fetch_add(1);
+    });
+    EXPECT_EQ(done, 2);
+  }
+  // Of 200 ms of waiting.
+  EXPECT_LT(CpuMilliseconds() - before, 50);
+}
+
+TEST(ThreadPool, MoreThreadsThanCoresFinishManyJobs) {
+  const int threads = 3 * static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+  auto pool = MakeThreadPool(threads);
+  std::atomic<std::int64_t> sum{0};
+  for (int job = 0; job < 300; ++job) {
+    pool->ParallelFor(64, 1, [&](std::int64_t b, std::int64_t e) { sum += e - b; });
+  }
+  EXPECT_EQ(sum, 300 * 64);
+}
+
 TEST(ThreadPool, BothThreadsTakePart) {
   auto pool = MakeThreadPool(2);
   std::atomic<int> started{0};
@@ -63,7 +103,7 @@ TEST(ThreadPool, BothThreadsTakePart) {
 }
 
 TEST(ThreadPool, TearsDownIdleAndFreshPools) {
-  for (int i = 0; i < 50; ++i) {
+  for (int i = 0; i < 200; ++i) {
     auto pool = MakeThreadPool(3);
     if (i % 2 == 0) pool->ParallelFor(6, 1, [](std::int64_t, std::int64_t) {});
   }
