@@ -13,7 +13,7 @@
 #include "kernels/attention.h"
 #include "kernels/kv_page.h"
 #include "kernels/launch_plan.h"
-#include "kernels/quant_math.h"
+#include "kernels/codes_math.h"
 
 struct CUstream_st;  // what cudaStream_t points to
 
@@ -132,7 +132,7 @@ LaunchStatus SurprisalChunk(const float* logits, std::int64_t ld, std::int64_t n
 LaunchStatus SurprisalFinish(const float* state, std::int64_t n, float* surprisal, float* lse,
                              Stream stream);
 
-// As the functions of the same names in quantize.h. Codes must be aligned to 16 bytes, scales to 4.
+// As the functions of the same names in codes.h. Codes must be aligned to 16 bytes, scales to 4.
 LaunchStatus QuantizeRows(const float* x, std::int64_t ldx, std::int64_t n, std::int64_t d,
                           CodeType type, std::uint8_t* codes, std::uint16_t* scales, Stream stream);
 LaunchStatus DequantizeRows(const std::uint8_t* codes, const std::uint16_t* scales, std::int64_t n,

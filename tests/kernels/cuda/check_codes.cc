@@ -3,7 +3,7 @@
 
 #include "kernels/convert_math.h"
 #include "kernels/elementwise.h"
-#include "kernels/quantize.h"
+#include "kernels/codes.h"
 #include "kernels/sampling.h"
 #include "tests/kernels/cuda/check.h"
 

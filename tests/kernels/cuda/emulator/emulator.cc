@@ -1,4 +1,5 @@
 #include <cuda_runtime.h>
+#include <setjmp.h>
 #include <ucontext.h>
 
 #include <cstdio>
@@ -16,8 +17,24 @@ constexpr int kWarp = 32;
 
 enum class State { kReady, kAtBlockBarrier, kAtWarpBarrier, kDone };
 
+// A fiber starts through ucontext and is switched with setjmp, which makes no system call. ASan
+// follows the former only.
+#if defined(__SANITIZE_ADDRESS__)
+constexpr bool kJump = false;
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+constexpr bool kJump = false;
+#else
+constexpr bool kJump = true;
+#endif
+#else
+constexpr bool kJump = true;
+#endif
+
 struct Fiber {
   ucontext_t context;
+  jmp_buf jump;
+  bool started = false;
   std::unique_ptr<char[]> stack;
   State state = State::kReady;
 };
@@ -27,6 +44,7 @@ struct Machine {
   unsigned threads = 0;
   unsigned current = 0;
   ucontext_t scheduler;
+  jmp_buf scheduler_jump;
   const std::function<void()>* body = nullptr;
   std::unique_ptr<float[]> shared;
   int any = 0;       // what __syncthreads_or collects
@@ -37,22 +55,39 @@ struct Machine {
 };
 Machine g;
 
+void ToScheduler(Fiber* f) {
+  if (kJump) {
+    if (_setjmp(f->jump) == 0) _longjmp(g.scheduler_jump, 1);
+  } else {
+    swapcontext(&f->context, &g.scheduler);
+  }
+}
+
 void Entry() {
   (*g.body)();
-  g.fibers[g.current].state = State::kDone;
-  // Back to the scheduler through uc_link.
+  Fiber& f = g.fibers[g.current];
+  f.state = State::kDone;
+  ToScheduler(&f);
 }
 
 void Wait(State state) {
   Fiber& f = g.fibers[g.current];
   f.state = state;
-  swapcontext(&f.context, &g.scheduler);
+  ToScheduler(&f);
 }
 
 void Resume(unsigned i) {
+  Fiber& f = g.fibers[i];
   g.current = i;
   threadIdx = {i, 0, 0};
-  swapcontext(&g.scheduler, &g.fibers[i].context);
+  if (kJump) {
+    if (_setjmp(g.scheduler_jump) != 0) return;
+    if (f.started) _longjmp(f.jump, 1);
+    f.started = true;
+    setcontext(&f.context);
+  } else {
+    swapcontext(&g.scheduler, &f.context);
+  }
 }
 
 // Lets go threads [begin, end) if all that have not ended wait in `state`.
@@ -74,10 +109,11 @@ void RunBlock() {
     Fiber& f = g.fibers[i];
     if (f.stack == nullptr) f.stack = std::make_unique<char[]>(kStackBytes);
     f.state = State::kReady;
+    f.started = false;
     getcontext(&f.context);
     f.context.uc_stack.ss_sp = f.stack.get();
     f.context.uc_stack.ss_size = kStackBytes;
-    f.context.uc_link = &g.scheduler;
+    f.context.uc_link = nullptr;  // a fiber that has ended is never resumed
     makecontext(&f.context, Entry, 0);
   }
   for (;;) {

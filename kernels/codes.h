@@ -1,11 +1,11 @@
 // Rows of fp32 to int8 or int4 codes and back, and a product with a matrix kept as codes. The
-// formats are described in quant_math.h. CPU reference of the device's versions.
+// formats are described in codes_math.h. CPU reference of the device's versions.
 #pragma once
 
 #include <cstdint>
 
 #include "kernels/executor.h"
-#include "kernels/quant_math.h"
+#include "kernels/codes_math.h"
 
 namespace baton {
 

@@ -3,7 +3,7 @@
 #include "kernels/cuda/cuda_ops.h"
 #include "kernels/cuda/device_utils.cuh"
 #include "kernels/cuda/launch.cuh"
-#include "kernels/quant_math.h"
+#include "kernels/codes_math.h"
 
 namespace baton::cuda {
 namespace {

@@ -1,4 +1,4 @@
-#include "kernels/quantize.h"
+#include "kernels/codes.h"
 
 #include <gtest/gtest.h>
 
@@ -45,7 +45,7 @@ std::vector<float> Sample() {
 }
 
 // What the gguf package (0.19) makes of the same values as Q8_0 and Q4_1.
-TEST(Quantize, Int8EqualsGguf) {
+TEST(Codes, Int8EqualsGguf) {
   const Codes c = Quantize(CodeType::kInt8, Sample(), 1, 64);
   EXPECT_EQ(c.scales, (std::vector<std::uint16_t>{0x2a4d, 0x2e2c}));
   const std::vector<int> want = {
@@ -57,7 +57,7 @@ TEST(Quantize, Int8EqualsGguf) {
     EXPECT_EQ(static_cast<std::int8_t>(c.codes[i]), want[i]) << i;
 }
 
-TEST(Quantize, Int4EqualsGguf) {
+TEST(Codes, Int4EqualsGguf) {
   const Codes c = Quantize(CodeType::kInt4, Sample(), 1, 64);
   EXPECT_EQ(c.scales, (std::vector<std::uint16_t>{0x3aab, 0xc640, 0x3e77, 0xca00}));
   const std::vector<std::uint8_t> want = {208, 54, 155, 242, 87, 189, 19,  105, 206, 37, 138,
@@ -67,7 +67,7 @@ TEST(Quantize, Int4EqualsGguf) {
 }
 
 // Half a step of the block, and what rounding the scale to fp16 adds.
-TEST(Quantize, ErrorIsHalfAStep) {
+TEST(Codes, ErrorIsHalfAStep) {
   const std::vector<float> x = RandomFloats(40 * 96, 1, 3.0f);
   for (CodeType type : {CodeType::kInt8, CodeType::kInt4}) {
     const std::vector<float> y = Dequantize(type, Quantize(type, x, 40, 96), 40, 96);
@@ -83,7 +83,7 @@ TEST(Quantize, ErrorIsHalfAStep) {
   }
 }
 
-TEST(Quantize, FlatAndTinyBlocks) {
+TEST(Codes, FlatAndTinyBlocks) {
   for (float value : {0.0f, 2.5f, -2.5f, 1e-41f, -1e-41f}) {
     const std::vector<float> x(32, value);
     for (CodeType type : {CodeType::kInt8, CodeType::kInt4}) {
@@ -95,7 +95,7 @@ TEST(Quantize, FlatAndTinyBlocks) {
 }
 
 // Every code through the device's conversions of packed words.
-TEST(QuantMath, PackedCodesToFloat) {
+TEST(CodesMath, PackedCodesToFloat) {
   for (int q = -128; q < 128; ++q) {
     for (int i = 0; i < 4; ++i) {
       const std::uint32_t word = static_cast<std::uint32_t>(q & 0xff) << (8 * i);
@@ -108,7 +108,7 @@ TEST(QuantMath, PackedCodesToFloat) {
   }
 }
 
-TEST(QuantMath, CodesStayInRangeForAnything) {
+TEST(CodesMath, CodesStayInRangeForAnything) {
   for (float x : {0.0f, 1e30f, -1e30f, INFINITY, -INFINITY, NAN, 1e-45f}) {
     for (float inverse : {0.0f, 1.0f, 1e38f, INFINITY}) {
       EXPECT_LE(std::abs(Int8Code(x, inverse)), 127);

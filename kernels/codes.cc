@@ -1,4 +1,4 @@
-#include "kernels/quantize.h"
+#include "kernels/codes.h"
 
 #include <cmath>
 
