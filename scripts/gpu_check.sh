@@ -61,7 +61,7 @@ configure() {  # torch's folder, or nothing
   local arch torch=(-DBATON_WITH_TORCH=OFF)
   arch=${BATON_CUDA_ARCH:-$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader | head -1 | tr -d .)}
   [ -n "$1" ] && torch=(-DBATON_WITH_TORCH=ON -DBATON_TORCH_ROOT="$1")
-  cmake -S . -B "$work/build" -G Ninja -DBATON_KERNELS_ONLY=ON -DBATON_WITH_RPC=OFF -DBATON_WITH_CUDA=ON \
+  timeout 40 cmake -S . -B "$work/build" -G Ninja -DBATON_KERNELS_ONLY=ON -DBATON_WITH_RPC=OFF -DBATON_WITH_CUDA=ON \
     -DBATON_CUDA_ARCHITECTURES="$arch" -DCMAKE_CUDA_ARCHITECTURES="$arch" \
     -DBATON_GTEST_SOURCE="$root/$carry/googletest" "${torch[@]}" >"$out/configure.log" 2>&1
 }
@@ -77,15 +77,15 @@ measure() {
   site=$(python3 -c 'import os, torch; print(os.path.dirname(torch.__file__))' 2>/dev/null || true)
   configure "$site" || { cat "$out/configure.log" >&2; die "cmake failed"; }
   [ -n "$site" ] && targets+=(bin/kernels_torch_ops_test)
-  timeout 200 ninja -C "$work/build" "${targets[@]}" >"$out/build.log" 2>&1 ||
+  timeout 150 ninja -C "$work/build" "${targets[@]}" >"$out/build.log" 2>&1 ||
     { tail -40 "$out/build.log" >&2; die "the build failed"; }
   timeout 60 "$work/build/bin/cuda_check" --json "$out/checks.json" | tee "$out/checks.txt" || failed=1
   if [ -n "$site" ]; then
-    timeout 40 "$work/build/bin/kernels_torch_ops_test" >"$out/torch_ops.txt" 2>&1 || failed=1
+    timeout 30 "$work/build/bin/kernels_torch_ops_test" >"$out/torch_ops.txt" 2>&1 || failed=1
     tail -5 "$out/torch_ops.txt"
   fi
-  timeout 60 "$work/build/bin/cuda_bench" --json "$out/bench.json" | tee "$out/bench.txt" || failed=1
-  [ -z "$site" ] || timeout 40 python3 scripts/gpu_peers.py "$out/peers.json" | tee "$out/peers.txt" || failed=1
+  timeout 45 "$work/build/bin/cuda_bench" --json "$out/bench.json" | tee "$out/bench.txt" || failed=1
+  [ -z "$site" ] || timeout 30 python3 scripts/gpu_peers.py "$out/peers.json" | tee "$out/peers.txt" || failed=1
   say "results in $out after $SECONDS s"
   return "$failed"
 }

@@ -210,9 +210,10 @@ TEST_F(TorchOpsCuda, AttentionAndKeyMassEqualTheCpu) {
     for (const std::int64_t n : {1, 50}) {
       const at::Tensor q = at::randn({n, 6, 64}), q_positions = Arange(150 - n, 150);
       const at::Tensor k = at::randn({150, 2, 64}), v = at::randn({150, 2, 64}),
-                       bias = at::randn({150}), at = Arange(0, 150);
-      const std::vector<PagedKv> cpu = {PagedKv::Create(k, v, at, bias, dtype)};
-      const std::vector<PagedKv> gpu = {PagedKv::Create(Gpu(k), Gpu(v), Gpu(at), Gpu(bias), dtype)};
+                       bias = at::randn({150}), rows = Arange(0, 150);
+      const std::vector<PagedKv> cpu = {PagedKv::Create(k, v, rows, bias, dtype)};
+      const std::vector<PagedKv> gpu = {
+          PagedKv::Create(Gpu(k), Gpu(v), Gpu(rows), Gpu(bias), dtype)};
       const auto want = Attention(q, q_positions, cpu, {}, *pool_);
       const auto got = Attention(Gpu(q), Gpu(q_positions), gpu, {}, *pool_);
       EXPECT_LT(MaxDifference(Cpu(got[0]), want[0]), 4e-6 * v.abs().max().item<double>());
