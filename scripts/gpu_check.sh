@@ -42,8 +42,8 @@ dry_run() {  # BUILD
   bash -n "${BASH_SOURCE[0]}"
   python3 -c "import ast, pathlib; ast.parse(pathlib.Path('scripts/gpu_peers.py').read_text())"
   prepare
-  [ -x "$build/bin/cuda_check_emulated" ] || die "$build/bin/cuda_check_emulated is missing: build it first"
-  check_list "$build/bin/cuda_check_emulated"
+  [ -x "$build/bin/kernels_cuda_emulated_test" ] || die "$build/bin/kernels_cuda_emulated_test is missing: build it first"
+  check_list "$build/bin/kernels_cuda_emulated_test"
   if grep -q '^BATON_WITH_CUDA:BOOL=ON' "$build/CMakeCache.txt"; then
     for binary in cuda_check cuda_bench; do
       [ -x "$build/bin/$binary" ] || die "$build/bin/$binary is missing: build it first"

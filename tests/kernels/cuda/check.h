@@ -24,6 +24,12 @@ inline constexpr bool kEmulated = true;
 inline constexpr bool kEmulated = false;
 #endif
 
+// Fewer sizes, for the slow runs under sanitizers (--quick).
+inline bool& Quick() {
+  static bool quick = false;
+  return quick;
+}
+
 inline void Require(int error, const char* what) {
   if (error == 0) return;
   std::fprintf(stderr, "%s: %s\n", what, cudaGetErrorString(static_cast<cudaError_t>(error)));

@@ -1,9 +1,9 @@
 // Codes (quantise, dequantise, product, embedding) and reductions over logits.
 #include <algorithm>
 
+#include "kernels/codes.h"
 #include "kernels/convert_math.h"
 #include "kernels/elementwise.h"
-#include "kernels/codes.h"
 #include "kernels/sampling.h"
 #include "tests/kernels/cuda/check.h"
 

@@ -1,6 +1,6 @@
 // Every op of cuda_ops.h against the CPU's, with the tolerances of kernels/README.md.
 //
-//   cuda_check [--list] [--only OP] [--json FILE]
+//   cuda_check [--list] [--quick] [--only OP] [--json FILE]
 //
 // Each check runs twice and must give the same bits (on the emulator the second time with the
 // threads in reversed order). Exit status: 0 all passed, 1 something failed, 77 no CUDA device.
@@ -72,12 +72,14 @@ int main(int argc, char** argv) {
     const std::string arg = argv[i];
     if (arg == "--list") {
       list = true;
+    } else if (arg == "--quick") {
+      baton::check::Quick() = true;
     } else if (arg == "--only" && i + 1 < argc) {
       only = argv[++i];
     } else if (arg == "--json" && i + 1 < argc) {
       json_path = argv[++i];
     } else {
-      std::fprintf(stderr, "usage: cuda_check [--list] [--only OP] [--json FILE]\n");
+      std::fprintf(stderr, "usage: cuda_check [--list] [--quick] [--only OP] [--json FILE]\n");
       return 2;
     }
   }
