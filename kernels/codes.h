@@ -4,8 +4,8 @@
 
 #include <cstdint>
 
-#include "kernels/executor.h"
 #include "kernels/codes_math.h"
+#include "kernels/executor.h"
 
 namespace baton {
 

@@ -1,9 +1,9 @@
 #include <cuda_runtime.h>
 
+#include "kernels/codes_math.h"
 #include "kernels/cuda/cuda_ops.h"
 #include "kernels/cuda/device_utils.cuh"
 #include "kernels/cuda/launch.cuh"
-#include "kernels/codes_math.h"
 
 namespace baton::cuda {
 namespace {

@@ -11,9 +11,9 @@
 #include <string>
 
 #include "kernels/attention.h"
+#include "kernels/codes_math.h"
 #include "kernels/kv_page.h"
 #include "kernels/launch_plan.h"
-#include "kernels/codes_math.h"
 
 struct CUstream_st;  // what cudaStream_t points to
 
