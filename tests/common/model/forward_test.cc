@@ -243,12 +243,13 @@ TEST_F(TinyLlama, NarrowWeightsAndPagesStayWithinTheErrorOfTransformers) {
   const double bf16 = ref_.Scalar("tiny_llama/hf_bf16_rms_error");
   const double fp16 = ref_.Scalar("tiny_llama/hf_fp16_rms_error");
   struct Case {
-    DType weights, pages;
+    WeightDType weights;
+    DType pages;
     double rms;
   };
   for (const Case& c :
-       {Case{DType::kF32, DType::kF16, fp16}, Case{DType::kF32, DType::kBF16, bf16},
-        Case{DType::kF16, DType::kF16, fp16}, Case{DType::kBF16, DType::kBF16, bf16}}) {
+       {Case{WeightDType::kF32, DType::kF16, fp16}, Case{WeightDType::kF32, DType::kBF16, bf16},
+        Case{WeightDType::kF16, DType::kF16, fp16}, Case{WeightDType::kBF16, DType::kBF16, bf16}}) {
     const auto model = LoadModel(ModelTestData("tiny_llama"), executor_, c.weights);
     ForwardPass pass(model, nullptr, executor_);
     const auto sequence = NewSequence(*model, 40, c.pages);
