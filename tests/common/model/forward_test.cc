@@ -255,9 +255,9 @@ TEST_F(TinyLlama, NarrowWeightsAndPagesStayWithinTheErrorOfTransformers) {
     const auto sequence = NewSequence(*model, 40, c.pages);
     const auto hidden = RunHidden(pass, *model, sequence->view(), tokens_);
     const double rms = RmsDiff(LogitsOf(pass, *model, hidden, EveryFourth(40)), want);
-    std::printf("%s weights, %s pages: rms error %.2e (HF %.2e)\n", DTypeName(c.weights),
+    std::printf("%s weights, %s pages: rms error %.2e (HF %.2e)\n", WeightDTypeName(c.weights),
                 DTypeName(c.pages), rms, c.rms);
-    EXPECT_LE(rms, c.rms) << DTypeName(c.weights) << " " << DTypeName(c.pages);
+    EXPECT_LE(rms, c.rms) << WeightDTypeName(c.weights) << " " << DTypeName(c.pages);
     EXPECT_GT(rms, 1e-5) << "the narrow type was not used";
   }
 }
