@@ -21,22 +21,22 @@ struct Affine {
 
 template <WeightFormat Q>
 BATON_V Affine LoadAffine(const std::byte* block, int half, int group) {
-  constexpr QuantLayout l = QuantLayoutOf(Q);
-  const std::size_t c = static_cast<std::size_t>(16 * half);
+  constexpr QuantLayout kLayout = QuantLayoutOf(Q);
+  const std::size_t c = std::size_t{16} * static_cast<std::size_t>(half);
   const auto fp16 = [&](std::size_t at) {
     return LoadHalf(reinterpret_cast<const std::uint16_t*>(block + at + 2 * c));
   };
   Affine a;
   a.scale = fp16(0);
-  if constexpr (l.has_scale) {
-    const std::byte* scale = block + l.scale() + group * kPanelCols + c;
+  if constexpr (kLayout.has_scale) {
+    const std::byte* scale = block + kLayout.scale() + group * kPanelCols + c;
     a.scale = a.scale * ToFloat(Q == WeightFormat::kQ6_K ? LoadInt8(scale) : LoadUint8(scale));
   }
-  if constexpr (l.has_m) a.offset = fp16(l.m());
-  if constexpr (l.has_min) {
-    a.offset = a.offset * (Splat(-1.0f) * ToFloat(LoadUint8(block + l.min() + c)));
+  if constexpr (kLayout.has_m) a.offset = fp16(kLayout.m());
+  if constexpr (kLayout.has_min) {
+    a.offset = a.offset * (Splat(-1.0f) * ToFloat(LoadUint8(block + kLayout.min() + c)));
   }
-  if constexpr (l.zero != 0) a.offset = a.scale * Splat(static_cast<float>(-l.zero));
+  if constexpr (kLayout.zero != 0) a.offset = a.scale * Splat(static_cast<float>(-kLayout.zero));
   return a;
 }
 
@@ -48,7 +48,8 @@ struct Codes {
   static inline __attribute__((always_inline)) Codes Load(const std::byte* block, int half,
                                                           int octet) {
     const std::byte* codes = block + kLayout.codes();
-    const std::size_t at = static_cast<std::size_t>(octet * kPanelCols + 16 * half);
+    const auto at = static_cast<std::size_t>(octet) * kPanelCols +
+                    std::size_t{16} * static_cast<std::size_t>(half);
     Codes c;
     if constexpr (kLayout.code_bits == 8) {
       c.bytes = codes + kOctet * octet * kPanelCols + 16 * half;
@@ -88,17 +89,17 @@ struct Codes {
 
 template <WeightFormat Q>
 BATON_V F16 Decode(F16 q, const Affine& a) {
-  constexpr QuantLayout l = QuantLayoutOf(Q);
-  if constexpr (l.has_m || l.zero != 0) return FmaT(q, a.scale, a.offset);
+  constexpr QuantLayout kLayout = QuantLayoutOf(Q);
+  if constexpr (kLayout.has_m || kLayout.zero != 0) return FmaT(q, a.scale, a.offset);
   return q * a.scale;
 }
 
 // One block: 32 x 32 weights.
 template <WeightFormat Q>
 BATON_V void UnpackBlock(const std::byte* block, float* dst) {
-  constexpr QuantLayout l = QuantLayoutOf(Q);
-  constexpr int kOctets = kPanelBlock / kOctet / l.groups;  // of a group
-  for (int group = 0; group < l.groups; ++group) {
+  constexpr QuantLayout kLayout = QuantLayoutOf(Q);
+  constexpr int kOctets = kPanelBlock / kOctet / kLayout.groups;  // of a group
+  for (int group = 0; group < kLayout.groups; ++group) {
     const Affine lo = LoadAffine<Q>(block, 0, group), hi = LoadAffine<Q>(block, 1, group);
     for (int i = 0; i < kOctets; ++i) {
       const int octet = group * kOctets + i;
@@ -123,8 +124,8 @@ void UnpackQuantPanel(const std::byte* w, std::int64_t k, float* dst) {
 // As Tile of gemm_impl.h over whole blocks, decoding in registers.
 template <WeightFormat Q, int R, int P>
 void QuantTile(const GemmTileArgs& g, const std::byte* w, float* acc) {
-  constexpr QuantLayout l = QuantLayoutOf(Q);
-  constexpr int kOctets = kPanelBlock / kOctet / l.groups;  // of a group
+  constexpr QuantLayout kLayout = QuantLayoutOf(Q);
+  constexpr int kOctets = kPanelBlock / kOctet / kLayout.groups;  // of a group
   constexpr std::size_t kAhead = 2048, kLine = 64;
   F16 a[P][R][2];
 #pragma GCC unroll 4
@@ -137,15 +138,15 @@ void QuantTile(const GemmTileArgs& g, const std::byte* w, float* acc) {
     }
   }
   const float* xt = g.xt;
-  for (std::int64_t k = 0; k + kPanelBlock <= g.k; k += kPanelBlock, w += l.bytes()) {
+  for (std::int64_t k = 0; k + kPanelBlock <= g.k; k += kPanelBlock, w += kLayout.bytes()) {
     // The weights come from memory, and the hardware prefetcher alone stops at pages.
 #pragma GCC unroll 4
     for (int p = 0; p < P; ++p) {
-      for (std::size_t i = 0; i < l.bytes(); i += kLine) {
+      for (std::size_t i = 0; i < kLayout.bytes(); i += kLine) {
         __builtin_prefetch(w + p * g.panel_stride + kAhead + i);
       }
     }
-    for (int group = 0; group < l.groups; ++group) {
+    for (int group = 0; group < kLayout.groups; ++group) {
       Affine s[P][2];
 #pragma GCC unroll 4
       for (int p = 0; p < P; ++p) {

@@ -229,9 +229,9 @@ void PackPanel(WeightFormat format, const float* w, int rows, std::int64_t cols,
       const float* x = w + c * cols + k;
       std::byte stored[sizeof(BlockQ8_0)];
       if (format == WeightFormat::kQ8_0) {
-        Write(stored, QuantizeQ8_0(x, n));
+        Write(stored, QuantizeInt8(x, n));
       } else {
-        Write(stored, QuantizeQ4_1(x, n));
+        Write(stored, QuantizeInt4(x, n));
       }
       PlaceBlock(l, ReadStored(format, stored, 0), c, block);
     }

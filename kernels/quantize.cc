@@ -16,7 +16,7 @@ T Code(float x, float least, float most) {
 
 }  // namespace
 
-BlockQ8_0 QuantizeQ8_0(const float* x, int n) {
+BlockQ8_0 QuantizeInt8(const float* x, int n) {
   BlockQ8_0 b = {};
   float most = 0;
   for (int i = 0; i < n; ++i) most = std::max(most, std::fabs(x[i]));
@@ -29,7 +29,7 @@ BlockQ8_0 QuantizeQ8_0(const float* x, int n) {
   return b;
 }
 
-BlockQ4_1 QuantizeQ4_1(const float* x, int n) {
+BlockQ4_1 QuantizeInt4(const float* x, int n) {
   BlockQ4_1 b = {};
   const auto [min, max] = std::minmax_element(x, x + n);
   const float m = *min;

@@ -11,10 +11,10 @@ namespace baton {
 
 // d = max|x| / 127, q = round(x / d) with halves away from zero; d is rounded to fp16 after q was
 // made with the fp32 one. |error| <= d / 2 + 127 d 2^-11.
-BlockQ8_0 QuantizeQ8_0(const float* x, int n);
+BlockQ8_0 QuantizeInt8(const float* x, int n);
 
 // m = min x, d = (max x - m) / 15, q = floor((x - m) / d + 0.5), at most 15; d and m are rounded to
 // fp16 afterwards. |error| <= d / 2 + (15 d + |m|) 2^-11.
-BlockQ4_1 QuantizeQ4_1(const float* x, int n);
+BlockQ4_1 QuantizeInt4(const float* x, int n);
 
 }  // namespace baton

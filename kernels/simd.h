@@ -361,7 +361,9 @@ BATON_V I16 LoadWords(const std::byte* p) {
   memcpy(out.v, p, sizeof(out.v));
   return out;
 }
-BATON_V I16 LoadInt8(const std::byte* p) { BATON_INT_LANES(static_cast<std::int8_t>(p[i])); }
+BATON_V I16 LoadInt8(const std::byte* p) {
+  BATON_INT_LANES(static_cast<std::int32_t>(static_cast<std::int8_t>(p[i])));
+}
 BATON_V I16 LoadUint8(const std::byte* p) { BATON_INT_LANES(p[i]); }
 BATON_V I16 LoadUint16(const std::byte* p) {
   std::uint16_t h[16];

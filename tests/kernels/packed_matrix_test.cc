@@ -57,10 +57,10 @@ std::vector<float> Rounded(const std::vector<float>& w, std::int64_t cols, Weigh
         const int n = static_cast<int>(std::min<std::int64_t>(kQuantBlock, cols - k));
         std::vector<std::byte> stored(static_cast<std::size_t>(StoredBlockBytes(format)));
         if (format == WeightFormat::kQ8_0) {
-          const BlockQ8_0 block = QuantizeQ8_0(&w[i], n);
+          const BlockQ8_0 block = QuantizeInt8(&w[i], n);
           std::memcpy(stored.data(), &block, sizeof(block));
         } else {
-          const BlockQ4_1 block = QuantizeQ4_1(&w[i], n);
+          const BlockQ4_1 block = QuantizeInt4(&w[i], n);
           std::memcpy(stored.data(), &block, sizeof(block));
         }
         const auto values = Dequantised(format, stored, kQuantBlock);

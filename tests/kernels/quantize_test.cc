@@ -43,9 +43,9 @@ TEST(Quantize, BitExactAgainstTheGgufPackage) {
     std::memcpy(x.data(), bytes.data(), bytes.size());
     SCOPED_TRACE(row["type"].get<std::string>());
     if (row["type"] == "Q8_0") {
-      ExpectBlocks(QuantizeQ8_0, x, FromHex(row["bytes"]));
+      ExpectBlocks(QuantizeInt8, x, FromHex(row["bytes"]));
     } else {
-      ExpectBlocks(QuantizeQ4_1, x, FromHex(row["bytes"]));
+      ExpectBlocks(QuantizeInt4, x, FromHex(row["bytes"]));
     }
   }
 }
@@ -55,8 +55,8 @@ TEST(Quantize, ErrorsStayWithinTheirBounds) {
   for (const int n : {1, 2, 17, 31, 32}) {
     float x[kQuantBlock];
     for (int i = 0; i < n; ++i) x[i] = std::sin(1.7f * static_cast<float>(i)) + 0.3f;
-    const BlockQ8_0 b8 = QuantizeQ8_0(x, n);
-    const BlockQ4_1 b4 = QuantizeQ4_1(x, n);
+    const BlockQ8_0 b8 = QuantizeInt8(x, n);
+    const BlockQ4_1 b4 = QuantizeInt4(x, n);
     const float d8 = HalfToFloat(b8.d), d4 = HalfToFloat(b4.d), m = HalfToFloat(b4.m);
     const float half = std::ldexp(1.0f, -11);
     for (int i = 0; i < kQuantBlock; ++i) {
@@ -77,8 +77,8 @@ TEST(Quantize, ErrorsStayWithinTheirBounds) {
 TEST(Quantize, ValuesThatAreNotFiniteGiveSomeBlock) {
   float x[kQuantBlock] = {1, std::numeric_limits<float>::quiet_NaN(),
                           std::numeric_limits<float>::infinity(), -2};
-  EXPECT_TRUE(std::isinf(HalfToFloat(QuantizeQ8_0(x, kQuantBlock).d)));
-  QuantizeQ4_1(x, kQuantBlock);
+  EXPECT_TRUE(std::isinf(HalfToFloat(QuantizeInt8(x, kQuantBlock).d)));
+  QuantizeInt4(x, kQuantBlock);
 }
 
 }  // namespace
