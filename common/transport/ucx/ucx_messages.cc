@@ -100,7 +100,7 @@ void Core::FinishSend(SendOp* op, absl::Status status) {
   if (status.ok() && owned->message && !peer->lane_known_) {
     peer->lane_known_ = true;
     deferred_.push_back([this, peer] { NoteConnected(*peer); });
-  } else if (status.ok() && peer->lane() == kUnknownLane) {
+  } else if (status.ok() && !owned->message && peer->lane() == kUnknownLane) {
     // An answered greeting: all that is ever sent to a peer that only sends.
     deferred_.push_back([peer] {
       if (peer->endpoint_ != nullptr) peer->SetLane(LaneOf(peer->endpoint_));

@@ -198,7 +198,7 @@ std::string ParseLanes(std::string_view info) {
     if (lane.empty()) continue;
     if (std::find(lanes.begin(), lanes.end(), lane) == lanes.end()) lanes.emplace_back(lane);
   }
-  return lanes.empty() ? "unknown" : absl::StrJoin(lanes, "+");
+  return lanes.empty() ? std::string(kUnknownLane) : absl::StrJoin(lanes, "+");
 }
 
 // Versions differ in what they offer, and only here.
@@ -210,7 +210,7 @@ std::string LaneOf(ucp_ep_h endpoint) {
   attr.transports.entries = entries;
   attr.transports.num_entries = 8;
   attr.transports.entry_size = sizeof(entries[0]);
-  if (ucp_ep_query(endpoint, &attr) != UCS_OK) return "unknown";
+  if (ucp_ep_query(endpoint, &attr) != UCS_OK) return std::string(kUnknownLane);
   std::vector<std::string> lanes;
   for (unsigned i = 0; i < attr.transports.num_entries && i < 8; ++i) {
     std::string lane = entries[i].transport_name;
@@ -219,14 +219,14 @@ std::string LaneOf(ucp_ep_h endpoint) {
     }
     if (std::find(lanes.begin(), lanes.end(), lane) == lanes.end()) lanes.push_back(lane);
   }
-  return lanes.empty() ? "unknown" : absl::StrJoin(lanes, "+");
+  return lanes.empty() ? std::string(kUnknownLane) : absl::StrJoin(lanes, "+");
 }
 #else
 std::string LaneOf(ucp_ep_h endpoint) {
   char* text = nullptr;
   size_t size = 0;
   FILE* stream = open_memstream(&text, &size);
-  if (stream == nullptr) return "unknown";
+  if (stream == nullptr) return std::string(kUnknownLane);
   ucp_ep_print_info(endpoint, stream);
   fclose(stream);
   std::string lanes = ParseLanes(std::string_view(text, size));
