@@ -98,7 +98,7 @@ def check(build, number, unit):
         run, seconds = tidy(path, [*flags, "-Wno-everything", "-Wreserved-identifier", "-Wthread-safety"],
                             "--checks=-bugprone-suspicious-include")
         if "clang-diagnostic-error" not in run.stdout + run.stderr:
-            return files, run.stdout, run.returncode, seconds
+            return files, run.stdout + ("" if run.returncode == 0 else run.stderr), run.returncode, seconds
     outputs, code, total = [], 0, 0.0
     for f in files:
         run, seconds = tidy(ROOT / f, flags)
@@ -122,12 +122,15 @@ def main():
             print(f"tidy: [{done}/{len(work)}] {seconds:4.0f} s {' '.join(files)}", flush=True)
             failed += code != 0
             # A header's finding shows once, not once per unit.
+            shown = False
             for finding in re.split(r"(?m)^(?=\S+?:\d+:\d+: (?:error|warning): )", output):
-                if re.match(r"\S+?:\d+:\d+: ", finding) and finding not in findings:
-                    findings.add(finding)
-                    print(finding.rstrip(), flush=True)
-            if code != 0 and not output.strip():
-                print(f"tidy: clang-tidy failed on {' '.join(files)}")
+                if re.match(r"\S+?:\d+:\d+: ", finding):
+                    shown = True
+                    if finding not in findings:
+                        findings.add(finding)
+                        print(finding.rstrip(), flush=True)
+            if code != 0 and not shown:
+                print(f"tidy: clang-tidy ended with {code} on {' '.join(files)}\n{output.strip()}", flush=True)
     print(f"tidy: {sum(len(f) for _, f in work)} sources in {len(work)} units, {len(findings)} findings")
     return 1 if failed else 0
 
