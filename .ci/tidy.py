@@ -2,7 +2,7 @@
 """clang-tidy over every source of the product: .ci/tidy.py BUILD_DIR [-j N] [path prefix ...]
 
 BUILD_DIR is a configured build whose generated headers exist. Most of clang-tidy's time goes into
-headers, so several sources of one folder are read as one unit; sources that define the same names
+headers, so sources of all rooms are read in a few units; sources that define the same names
 outside a namespace of their own go to different units. Exits 1 when anything is found.
 """
 import argparse
@@ -38,19 +38,24 @@ def local_names(text):
 
 
 def flags_of(entry):
-    """The compiler's arguments without output, dependency file and the source itself."""
+    """(own, shared) arguments without output, dependency file and the source itself. The shared ones say where
+    libraries are and how they were built, and may join those of other rooms."""
     words = shlex.split(entry["command"])
     while not words[0].endswith("clang++"):
         words.pop(0)  # ccache and its settings
-    kept, skip = [], False
+    own, shared, skip = [], [], False
     for w in words[1:]:
         if skip:
             skip = False
         elif w in ("-o", "-MF", "-MT"):
             skip = True
+        elif shared and shared[-1] == "-isystem":
+            shared[-1] += w
+        elif w == "-pthread" or w.startswith(("-I", "-isystem", "-D", "-fPI")) and not w.startswith("-DBATON_"):
+            shared.append(w)
         elif w not in ("-c", "-MD", entry["file"]) and not w.startswith(("-fsanitize", "-fno-sanitize")):
-            kept.append(w)
-    return kept
+            own.append(w)
+    return own, shared
 
 
 def sources(build, prefixes):
@@ -66,19 +71,21 @@ def sources(build, prefixes):
 def units(build, prefixes):
     """[(flags, [source, ...]), ...]: no two sources of a unit define the same local name."""
     open_units, seen = [], set()
-    for rel, flags in sorted(sources(build, prefixes)):
+    for rel, (own, shared) in sorted(sources(build, prefixes)):
         if rel in seen:
             continue
         seen.add(rel)
-        names, key = local_names((ROOT / rel).read_text()), (os.path.dirname(rel), tuple(flags))
+        names = local_names((ROOT / rel).read_text())
         for unit in open_units:
-            if unit["key"] == key and len(unit["files"]) < PER_UNIT and not names & unit["names"]:
-                unit["files"].append(rel)
-                unit["names"] |= names
+            if unit["own"] == own and len(unit["files"]) < PER_UNIT and not names & unit["names"]:
                 break
         else:
-            open_units.append({"key": key, "files": [rel], "names": set(names)})
-    return [(list(u["key"][1]), u["files"]) for u in open_units]
+            unit = {"own": own, "shared": {}, "files": [], "names": set()}
+            open_units.append(unit)
+        unit["files"].append(rel)
+        unit["names"] |= names
+        unit["shared"].update(dict.fromkeys(shared))
+    return [([*u["own"], *u["shared"]], u["files"]) for u in open_units]
 
 
 def tidy(path, flags, *options):
@@ -92,7 +99,7 @@ def check(build, number, unit):
     flags, files = unit
     flags = ["-Wreserved-identifier" if f == "-Wextra" else f for f in flags]
     if len(files) > 1:
-        path = build / "tidy" / f"{os.path.dirname(files[0]).replace('/', '_')}_{number}.cc"
+        path = build / "tidy" / f"unit_{number}.cc"
         path.parent.mkdir(exist_ok=True)
         path.write_text("".join(f'#include "{f}"\n' for f in files))
         run, seconds = tidy(path, [*flags, "-Wno-everything", "-Wreserved-identifier", "-Wthread-safety"],

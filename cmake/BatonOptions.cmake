@@ -4,6 +4,7 @@ option(BATON_WITH_TORCH "Build kernels/torch against LibTorch from the PyPI whee
 option(BATON_WITH_CUDA "Compile the CUDA kernels (needs nvcc)" OFF)
 option(BATON_BUILD_TESTS "Build unit tests" ON)
 option(BATON_BUILD_BENCH "Build benchmarks" OFF)
+option(BATON_UNITY "Compile a room's sources in a few units: half the time of a build from scratch, more of a rebuild" OFF)
 set(BATON_SANITIZE "" CACHE STRING "Sanitizers, e.g. 'address,undefined' or 'thread'")
 option(BATON_FUZZ "Build the fuzz targets of tests/fuzz (needs clang; use with BATON_SANITIZE=address,undefined)" OFF)
 set(BATON_TORCH_ROOT "" CACHE PATH "Folder of an unpacked torch wheel (holds include/ and lib/)")

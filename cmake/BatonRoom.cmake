@@ -1,12 +1,15 @@
-# room(NAME x LAYER n HDRS ... SRCS ... DEPS rooms... LIBS external targets...)
+# room(NAME x LAYER n HDRS ... SRCS ... DEPS rooms... LIBS external targets... ALONE sources...)
 #
 # Declares a room: one CMake target with a layer. A room may depend only on rooms of a lower
 # layer; anything else stops the configuration. `.ci/check_layers.py` reads the same declarations
 # and refuses an #include that crosses rooms without a declared dependency.
+#
+# With BATON_UNITY the sources of a room are compiled as one unit, but for those after ALONE, which use a
+# local name of another one.
 set_property(GLOBAL PROPERTY BATON_ROOMS "")
 
 function(room)
-  cmake_parse_arguments(R "" "NAME;LAYER" "HDRS;SRCS;DEPS;LIBS" ${ARGN})
+  cmake_parse_arguments(R "" "NAME;LAYER" "HDRS;SRCS;DEPS;LIBS;ALONE" ${ARGN})
   if(NOT R_NAME OR "${R_LAYER}" STREQUAL "")
     message(FATAL_ERROR "room(): NAME and LAYER are required (in ${CMAKE_CURRENT_SOURCE_DIR})")
   endif()
@@ -15,6 +18,10 @@ function(room)
   endif()
   if(R_SRCS)
     add_library(${R_NAME} STATIC ${R_SRCS} ${R_HDRS})
+    if(BATON_UNITY)
+      set_target_properties(${R_NAME} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 16)
+      set_source_files_properties(${R_ALONE} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+    endif()
     set(scope PUBLIC)
   else()
     add_library(${R_NAME} INTERFACE)
