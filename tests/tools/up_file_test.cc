@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <fstream>
 
@@ -12,7 +13,8 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 
 absl::StatusOr<std::vector<NodeFile>> Read(const std::string& text) {
-  const std::string path = ::testing::TempDir() + "up_file_test.yaml";
+  const std::string path =
+      ::testing::TempDir() + "up_file_test_" + std::to_string(getpid()) + ".yaml";
   std::ofstream(path) << text;
   return ReadUpFile(path);
 }

@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <fstream>
 #include <string>
@@ -26,7 +27,8 @@ class ReloadTest : public ::testing::Test {
   ~ReloadTest() override { InitLogging({}); }
 
   absl::Status Reload(const std::string& text, SampleConfig& running) {
-    const std::string path = ::testing::TempDir() + "reload_test.yaml";
+    const std::string path =
+        ::testing::TempDir() + "reload_test_" + std::to_string(getpid()) + ".yaml";
     std::ofstream(path) << text;
     return ReloadFile(SampleSection(), path, {}, running);
   }

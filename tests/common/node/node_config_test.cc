@@ -1,5 +1,7 @@
 #include "common/node/node_config.h"
 
+#include <unistd.h>
+
 #include <filesystem>
 #include <fstream>
 #include <sstream>
@@ -80,7 +82,8 @@ TEST(CommandLineTest, ParsesAndRefuses) {
 }
 
 TEST(CommandLineTest, PortsFile) {
-  const auto path = std::filesystem::temp_directory_path() / "baton_ports_test.json";
+  const auto path = std::filesystem::temp_directory_path() /
+                    ("baton_ports_test_" + std::to_string(getpid()) + ".json");
   ASSERT_TRUE(WritePortsFile(path.string(), 5, 6).ok());
   std::ifstream in(path);
   std::stringstream text;

@@ -1,4 +1,6 @@
 // The 137 hostile files of the shared evaluation data, each with what must happen to it.
+#include <unistd.h>
+
 #include <fstream>
 
 #include "common/tokenizer/tokenizer.h"
@@ -64,7 +66,7 @@ TEST(MalformedTest, EveryFileGetsItsVerdict) {
 TEST(MalformedTest, EveryCutOfAValidFileIsRefused) {
   const std::string root = SharedDataDir() + "/malformed/";
   BATON_SKIP_WITHOUT(root + "cases.jsonl");
-  const std::string cut = ::testing::TempDir() + "/baton_cut.bin";
+  const std::string cut = ::testing::TempDir() + "/baton_cut_" + std::to_string(getpid()) + ".bin";
   for (const std::string name : {"gguf/ok_two_tensors.bin", "safetensors/ok_minimal.bin"}) {
     const std::string whole = ReadFileOrEmpty(root + name);
     for (size_t n = 0; n < whole.size(); ++n) {
