@@ -13,8 +13,7 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 
 absl::StatusOr<std::vector<NodeFile>> Read(const std::string& text) {
-  const std::string path =
-      ::testing::TempDir() + "up_file_test_" + std::to_string(getpid()) + ".yaml";
+  const std::string path = ::testing::TempDir() + std::to_string(getpid()) + "_up_file_test.yaml";
   std::ofstream(path) << text;
   return ReadUpFile(path);
 }

@@ -27,8 +27,7 @@ class ReloadTest : public ::testing::Test {
   ~ReloadTest() override { InitLogging({}); }
 
   absl::Status Reload(const std::string& text, SampleConfig& running) {
-    const std::string path =
-        ::testing::TempDir() + "reload_test_" + std::to_string(getpid()) + ".yaml";
+    const std::string path = ::testing::TempDir() + std::to_string(getpid()) + "_reload_test.yaml";
     std::ofstream(path) << text;
     return ReloadFile(SampleSection(), path, {}, running);
   }
