@@ -59,7 +59,10 @@ def flags_of(entry):
 
 
 def sources(build, prefixes):
-    for entry in json.loads((build / "compile_commands.json").read_text()):
+    entries = json.loads((build / "compile_commands.json").read_text())
+    if any("/Unity/unity_" in entry["file"] for entry in entries):
+        sys.exit(f"{build}: a unity build does not list the rooms' sources; configure with -DBATON_UNITY=OFF")
+    for entry in entries:
         path = pathlib.Path(entry["file"])
         if not path.is_relative_to(ROOT):
             continue

@@ -34,6 +34,11 @@ configure() {  # FOLDER OPTION...
 configure_clang() {
   configure clang -DCMAKE_CXX_COMPILER=clang++ -DBATON_SANITIZE=address,undefined -DBATON_FUZZ=ON
 }
+# For lanes that read the sources one by one: a unity build does not list them.
+configure_sources() {
+  configure sources -DCMAKE_CXX_COMPILER=clang++ -DBATON_SANITIZE=address,undefined -DBATON_UNITY=OFF &&
+    build sources --target proto_sources
+}
 build() { cmake --build "$out/$1" -j "$jobs" "${@:2}"; }
 tests() {  # FOLDER CTEST_ARGUMENT...
   local dir=$out/$1
@@ -44,14 +49,14 @@ tests() {  # FOLDER CTEST_ARGUMENT...
 lane_format() { bash .ci/check_format.sh; }
 lane_layers() { python3 .ci/check_layers.py && python3 .ci/check_rooms.py; }
 lane_headers() {
-  configure_clang && build clang --target proto_sources && python3 .ci/compile_alone.py "$out/clang" --headers -j "$jobs"
+  configure_sources && python3 .ci/compile_alone.py "$out/sources" --headers -j "$jobs"
 }
 # Quick; the tidy lane has the same warnings on.
 lane_thread_safety() {
-  configure_clang && build clang --target proto_sources && python3 .ci/compile_alone.py "$out/clang" --thread-safety -j "$jobs"
+  configure_sources && python3 .ci/compile_alone.py "$out/sources" --thread-safety -j "$jobs"
 }
 lane_cppcheck() { bash .ci/cppcheck.sh "$jobs"; }
-lane_tidy() { configure_clang && build clang --target proto_sources && python3 .ci/tidy.py "$out/clang" -j "$jobs"; }
+lane_tidy() { configure_sources && python3 .ci/tidy.py "$out/sources" -j "$jobs"; }
 lane_install() {
   configure install -DBATON_BUILD_TESTS=ON && build install --target baton baton-prefill baton-decode baton-router e2e_stubs &&
     BATON_PYTHON=$python bash scripts/install_test.sh "$out/install"
