@@ -26,7 +26,7 @@ struct Piece {
   uint64_t type = kNormal;
 };
 
-struct Model {
+struct ModelFile {
   std::vector<Piece> pieces;
   uint64_t model_type = 1;
   bool byte_fallback = false;
@@ -133,7 +133,7 @@ bool ReadPiece(Field& field, Piece* piece) {
   }
 }
 
-bool ReadTrainer(Field& field, Model* model) {
+bool ReadTrainer(Field& field, ModelFile* model) {
   switch (field.number()) {
     case 3:
       return field.Number(&model->model_type);
@@ -150,7 +150,7 @@ bool ReadTrainer(Field& field, Model* model) {
   }
 }
 
-bool ReadNormalizer(Field& field, Model* model) {
+bool ReadNormalizer(Field& field, ModelFile* model) {
   std::string bytes;
   switch (field.number()) {
     case 1:
@@ -170,7 +170,7 @@ bool ReadNormalizer(Field& field, Model* model) {
   }
 }
 
-bool ReadDenormalizer(Field& field, Model* model) {
+bool ReadDenormalizer(Field& field, ModelFile* model) {
   if (field.number() != 2) return field.Skip();
   std::string bytes;
   if (!field.Text(&bytes)) return false;
@@ -178,7 +178,7 @@ bool ReadDenormalizer(Field& field, Model* model) {
   return true;
 }
 
-bool ReadModel(CodedInputStream* in, Model* model) {
+bool ReadModel(CodedInputStream* in, ModelFile* model) {
   return Field::ReadFields(in, [&](Field& field) {
     switch (field.number()) {
       case 1:
@@ -196,7 +196,7 @@ bool ReadModel(CodedInputStream* in, Model* model) {
   });
 }
 
-absl::Status CheckSupported(const Model& model) {
+absl::Status CheckSupported(const ModelFile& model) {
   if (model.model_type != 2) {
     constexpr std::array<std::string_view, 5> kNames = {"?", "unigram", "bpe", "word", "char"};
     const auto name = model.model_type < kNames.size() ? kNames[model.model_type] : "?";
@@ -274,7 +274,7 @@ absl::StatusOr<TokenizerSpec> SpecFromSentencePiece(std::string_view bytes,
   CodedInputStream in(reinterpret_cast<const uint8_t*>(bytes.data()),
                       static_cast<int>(bytes.size()));
   in.PushLimit(static_cast<int>(bytes.size()));
-  Model model;
+  ModelFile model;
   if (!ReadModel(&in, &model)) {
     return Malformed(Cat("broken at byte ", in.CurrentPosition(), " of ", bytes.size()));
   }
