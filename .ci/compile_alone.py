@@ -17,7 +17,7 @@ import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 from check_layers import ROOT, TOP  # noqa: E402
-from tidy import sources as split_sources  # noqa: E402
+from tidy import sources  # noqa: E402
 
 FIRST_INCLUDE = re.compile(r'^\s*#\s*include\s+[<"]([^">]+)[">]', re.M)
 
@@ -25,12 +25,6 @@ FIRST_INCLUDE = re.compile(r'^\s*#\s*include\s+[<"]([^">]+)[">]', re.M)
 def compiler(build):
     text = (build / "CMakeCache.txt").read_text()
     return re.search(r"^CMAKE_CXX_COMPILER:\w+=(.*)$", text, re.M).group(1)
-
-
-def sources(build, prefixes):
-    """(source, flags) of each source."""
-    for source, (own, shared) in split_sources(build, prefixes):
-        yield source, [*own, *shared]
 
 
 def headers(build, prefixes):

@@ -29,6 +29,10 @@ NAMES = (
 )
 
 
+# Flags that say where libraries are and how they were built; those of other rooms do no harm.
+LIBRARY_FLAG = re.compile(r"-I|-isystem|-D(?!BATON_)|-pthread$|-fPI[CE]$")
+
+
 def local_names(text):
     names = set(re.findall(r"^#define (\w+)", text, re.M)) | set(re.findall(r"^static .*?(\w+)\(", text, re.M))
     for body in LOCAL.findall(text):
@@ -38,24 +42,19 @@ def local_names(text):
 
 
 def flags_of(entry):
-    """(own, shared) arguments without output, dependency file and the source itself. The shared ones say where
-    libraries are and how they were built, and may join those of other rooms."""
-    words = shlex.split(entry["command"])
+    """The compiler's arguments without output, dependency file and the source itself."""
+    words = shlex.split(entry["command"].replace("-isystem ", "-isystem"))
     while not words[0].endswith("clang++"):
         words.pop(0)  # ccache and its settings
-    own, shared, skip = [], [], False
+    kept, skip = [], False
     for w in words[1:]:
         if skip:
             skip = False
         elif w in ("-o", "-MF", "-MT"):
             skip = True
-        elif shared and shared[-1] == "-isystem":
-            shared[-1] += w
-        elif w == "-pthread" or w.startswith(("-I", "-isystem", "-D", "-fPI")) and not w.startswith("-DBATON_"):
-            shared.append(w)
         elif w not in ("-c", "-MD", entry["file"]) and not w.startswith(("-fsanitize", "-fno-sanitize")):
-            own.append(w)
-    return own, shared
+            kept.append(w)
+    return kept
 
 
 def sources(build, prefixes):
@@ -74,28 +73,31 @@ def sources(build, prefixes):
 def units(build, prefixes):
     """[(flags, [source, ...]), ...]: no two sources of a unit define the same local name."""
     open_units, seen = [], set()
-    for rel, (own, shared) in sorted(sources(build, prefixes)):
+    for rel, flags in sorted(sources(build, prefixes)):
         if rel in seen:
             continue
         seen.add(rel)
         names = local_names((ROOT / rel).read_text())
+        own = [f for f in flags if not LIBRARY_FLAG.match(f)]
         for unit in open_units:
             if unit["own"] == own and len(unit["files"]) < PER_UNIT and not names & unit["names"]:
                 break
         else:
-            unit = {"own": own, "shared": {}, "files": [], "names": set()}
+            unit = {"own": own, "library": {}, "files": [], "names": set()}
             open_units.append(unit)
         unit["files"].append(rel)
         unit["names"] |= names
-        unit["shared"].update(dict.fromkeys(shared))
-    return [([*u["own"], *u["shared"]], u["files"]) for u in open_units]
+        unit["library"].update(dict.fromkeys(f for f in flags if LIBRARY_FLAG.match(f)))
+    return [([*u["own"], *u["library"]], u["files"]) for u in open_units]
 
 
 def tidy(path, flags, *options):
+    """(output, exit status, seconds); the output has what went to the error stream if clang-tidy failed."""
     start = time.monotonic()
     run = subprocess.run(["clang-tidy", "--quiet", f"--config-file={ROOT}/.clang-tidy", *options, str(path), "--", *flags],
                          cwd=ROOT, capture_output=True, text=True)
-    return run, time.monotonic() - start
+    output = run.stdout + (run.stderr if run.returncode else "")
+    return output, run.returncode, time.monotonic() - start
 
 
 def check(build, number, unit):
@@ -105,16 +107,12 @@ def check(build, number, unit):
         path = build / "tidy" / f"unit_{number}.cc"
         path.parent.mkdir(exist_ok=True)
         path.write_text("".join(f'#include "{f}"\n' for f in files))
-        run, seconds = tidy(path, [*flags, "-Wno-everything", "-Wreserved-identifier", "-Wthread-safety"],
-                            "--checks=-bugprone-suspicious-include")
-        if "clang-diagnostic-error" not in run.stdout + run.stderr:
-            return files, run.stdout + ("" if run.returncode == 0 else run.stderr), run.returncode, seconds
-    outputs, code, total = [], 0, 0.0
-    for f in files:
-        run, seconds = tidy(ROOT / f, flags)
-        outputs.append(run.stdout + ("" if run.returncode == 0 else run.stderr))
-        code, total = code or run.returncode, total + seconds
-    return files, "".join(outputs), code, total
+        output, code, seconds = tidy(path, [*flags, "-Wno-everything", "-Wreserved-identifier", "-Wthread-safety"],
+                                     "--checks=-bugprone-suspicious-include")
+        if "clang-diagnostic-error" not in output:
+            return files, output, code, seconds
+    runs = [tidy(ROOT / f, flags) for f in files]
+    return files, "".join(r[0] for r in runs), max(abs(r[1]) for r in runs), sum(r[2] for r in runs)
 
 
 def main():

@@ -14,6 +14,7 @@
 
 #include "CLI/CLI.hpp"
 #include "common/base/bounded_queue.h"
+#include "common/base/clock.h"
 #include "common/base/mutex.h"
 #include "common/base/utf8.h"
 #include "nlohmann/json.hpp"
@@ -55,8 +56,6 @@ struct Results {
   std::int64_t cached_tokens GUARDED_BY(mu) = 0;
   std::int64_t transferred_tokens GUARDED_BY(mu) = 0;
 };
-
-double Seconds(Clock::duration d) { return std::chrono::duration<double>(d).count(); }
 
 void Record(const absl::StatusOr<GenerationRecord>& got, Results& results) {
   const Clock::time_point now = Clock::now();

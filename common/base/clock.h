@@ -7,6 +7,10 @@
 
 namespace baton {
 
+inline double Seconds(std::chrono::nanoseconds d) {
+  return std::chrono::duration<double>(d).count();
+}
+
 class Clock {
  public:
   virtual ~Clock() = default;
@@ -14,7 +18,7 @@ class Clock {
   // Steady time since an arbitrary origin; never goes back. Thread-safe.
   virtual std::chrono::nanoseconds Now() const = 0;
 
-  double NowSeconds() const { return std::chrono::duration<double>(Now()).count(); }
+  double NowSeconds() const { return Seconds(Now()); }
 
   // The machine's steady clock; lives for ever.
   static const Clock& Real();

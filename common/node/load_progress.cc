@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <utility>
 
+#include "common/base/clock.h"
 #include "common/base/logging.h"
 
 namespace baton {
@@ -14,8 +15,6 @@ namespace {
 constexpr std::chrono::milliseconds kRedraw(100);
 constexpr std::chrono::seconds kLogEvery(5);
 constexpr double kMiB = 1 << 20;
-
-double Seconds(std::chrono::nanoseconds t) { return std::chrono::duration<double>(t).count(); }
 
 }  // namespace
 

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "common/base/clock.h"
 #include "common/base/fault.h"
 #include "common/base/ids.h"
 #include "common/base/logging.h"
@@ -16,10 +17,6 @@ namespace baton {
 namespace {
 
 constexpr char kRaw[] = "raw";
-
-double Seconds(std::chrono::steady_clock::duration d) {
-  return std::chrono::duration<double>(d).count();
-}
 
 // A bounded set of label values.
 std::string FailureReason(const absl::Status& status) {

@@ -7,14 +7,13 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "common/base/clock.h"
 #include "common/base/logging.h"
 
 namespace baton {
 namespace {
 
 using SteadyClock = std::chrono::steady_clock;
-
-double Seconds(SteadyClock::duration d) { return std::chrono::duration<double>(d).count(); }
 
 v1::FinishReason ToProto(FinishReason reason) {
   switch (reason) {

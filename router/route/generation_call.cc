@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/time/clock.h"
+#include "common/base/clock.h"
 #include "common/base/logging.h"
 #include "common/base/strings.h"
 #include "common/rpc/call_context.h"
@@ -19,8 +20,6 @@ using std::chrono::nanoseconds;
 
 // How often a call that waits for a node looks again.
 constexpr milliseconds kNodeWaitStep{50};
-
-double Seconds(nanoseconds d) { return std::chrono::duration<double>(d).count(); }
 
 template <typename From>
 void MoveDelta(From& from, v1::GenerateEvent::Delta* to) {

@@ -2,9 +2,8 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
-#include <fstream>
+#include "tests/support/temp_dir.h"
 
 namespace baton::tools {
 namespace {
@@ -13,9 +12,9 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 
 absl::StatusOr<std::vector<NodeFile>> Read(const std::string& text) {
-  const std::string path = ::testing::TempDir() + std::to_string(getpid()) + "_up_file_test.yaml";
-  std::ofstream(path) << text;
-  return ReadUpFile(path);
+  const TempDir dir;
+  dir.Write("up_file_test.yaml", text);
+  return ReadUpFile(dir.File("up_file_test.yaml"));
 }
 
 std::string Error(const std::string& text) {

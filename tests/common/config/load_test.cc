@@ -2,12 +2,11 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
-#include <filesystem>
 #include <fstream>
 
 #include "tests/common/config/sample_config.h"
+#include "tests/support/temp_dir.h"
 
 namespace baton::config {
 namespace {
@@ -243,19 +242,16 @@ TEST(LoadTest, ExpansionOnlyWhereAllowed) {
 }
 
 TEST(LoadTest, Files) {
-  const std::filesystem::path dir =
-      std::filesystem::temp_directory_path() / ("baton_load_" + std::to_string(getpid()));
-  std::filesystem::create_directories(dir);
-  const std::string path = dir / "c.yaml";
+  const TempDir dir;
+  const std::string path = dir.File("c.yaml");
   std::ofstream(path) << "port: 12\n";
   EXPECT_EQ(LoadFile(SampleSection(), path)->port, 12);
-  EXPECT_EQ(LoadFile(SampleSection(), dir / "none.yaml").status().code(),
+  EXPECT_EQ(LoadFile(SampleSection(), dir.File("none.yaml")).status().code(),
             absl::StatusCode::kNotFound);
-  EXPECT_FALSE(LoadFile(SampleSection(), dir).ok());
+  EXPECT_FALSE(LoadFile(SampleSection(), dir.path()).ok());
   std::ofstream(path) << std::string(2 << 20, '#');
   EXPECT_THAT(std::string(LoadFile(SampleSection(), path).status().message()),
               HasSubstr("at most 1048576"));
-  std::filesystem::remove_all(dir);
 }
 
 }  // namespace

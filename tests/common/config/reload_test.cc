@@ -2,13 +2,12 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
-#include <fstream>
 #include <string>
 #include <vector>
 
 #include "tests/common/config/sample_config.h"
+#include "tests/support/temp_dir.h"
 
 namespace baton::config {
 namespace {
@@ -27,11 +26,11 @@ class ReloadTest : public ::testing::Test {
   ~ReloadTest() override { InitLogging({}); }
 
   absl::Status Reload(const std::string& text, SampleConfig& running) {
-    const std::string path = ::testing::TempDir() + std::to_string(getpid()) + "_reload_test.yaml";
-    std::ofstream(path) << text;
-    return ReloadFile(SampleSection(), path, {}, running);
+    dir_.Write("reload_test.yaml", text);
+    return ReloadFile(SampleSection(), dir_.File("reload_test.yaml"), {}, running);
   }
 
+  TempDir dir_;
   std::vector<std::string> lines_;
 };
 

@@ -1,8 +1,5 @@
 #include "common/node/node_config.h"
 
-#include <unistd.h>
-
-#include <filesystem>
 #include <fstream>
 #include <sstream>
 
@@ -11,6 +8,7 @@
 #include "common/node/space_proto.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/support/temp_dir.h"
 
 namespace baton {
 namespace {
@@ -82,14 +80,13 @@ TEST(CommandLineTest, ParsesAndRefuses) {
 }
 
 TEST(CommandLineTest, PortsFile) {
-  const auto path = std::filesystem::temp_directory_path() /
-                    ("baton_ports_test_" + std::to_string(getpid()) + ".json");
-  ASSERT_TRUE(WritePortsFile(path.string(), 5, 6).ok());
+  const TempDir dir;
+  const std::string path = dir.File("ports.json");
+  ASSERT_TRUE(WritePortsFile(path, 5, 6).ok());
   std::ifstream in(path);
   std::stringstream text;
   text << in.rdbuf();
   EXPECT_EQ(text.str(), "{\"grpc\": 5, \"http\": 6}\n");
-  std::filesystem::remove(path);
   EXPECT_FALSE(WritePortsFile("/nonexistent/dir/p", 5, 6).ok());
 }
 

@@ -2,11 +2,9 @@
 
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <chrono>
 #include <cstdlib>
-#include <filesystem>
 #include <fstream>
 #include <future>
 #include <string>
@@ -17,6 +15,7 @@
 #include "common/rpc/health.h"
 #include "common/rpc/status.h"
 #include "proto/decode.grpc.pb.h"
+#include "tests/support/temp_dir.h"
 
 namespace baton {
 namespace {
@@ -198,10 +197,8 @@ TEST(RpcServer, MessagesOverTheLimitAreRefused) {
 class Tls : public ::testing::Test {
  protected:
   void SetUp() override {
-    dir_ = std::filesystem::temp_directory_path() / ("baton_tls_" + std::to_string(getpid()));
-    std::filesystem::create_directories(dir_);
     const std::string script =
-        "cd '" + dir_.string() +
+        "cd '" + dir_.path() +
         "' && openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=ca -keyout ca.key -out "
         "ca.pem && for n in server client; do openssl req -newkey rsa:2048 -nodes -subj /CN=$n "
         "-keyout $n.key -out $n.csr && printf 'subjectAltName=IP:127.0.0.1' > ext && openssl x509 "
@@ -210,10 +207,9 @@ class Tls : public ::testing::Test {
     const std::string quiet = "(" + script + ") > /dev/null 2>&1";
     if (std::system(quiet.c_str()) != 0) GTEST_SKIP() << "no openssl command";
   }
-  void TearDown() override { std::filesystem::remove_all(dir_); }
-  std::string File(const std::string& name) const { return (dir_ / name).string(); }
+  std::string File(const std::string& name) const { return dir_.File(name); }
 
-  std::filesystem::path dir_;
+  TempDir dir_;
 };
 
 TEST_F(Tls, MutualTlsLetsOnlyKnownClientsIn) {

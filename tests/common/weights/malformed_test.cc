@@ -1,6 +1,4 @@
 // The 137 hostile files of the shared evaluation data, each with what must happen to it.
-#include <unistd.h>
-
 #include <fstream>
 
 #include "common/tokenizer/tokenizer.h"
@@ -9,6 +7,7 @@
 #include "common/weights/safetensors.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
+#include "tests/support/temp_dir.h"
 #include "tests/support/test_data.h"
 
 namespace baton {
@@ -66,7 +65,8 @@ TEST(MalformedTest, EveryFileGetsItsVerdict) {
 TEST(MalformedTest, EveryCutOfAValidFileIsRefused) {
   const std::string root = SharedDataDir() + "/malformed/";
   BATON_SKIP_WITHOUT(root + "cases.jsonl");
-  const std::string cut = ::testing::TempDir() + "/baton_cut_" + std::to_string(getpid()) + ".bin";
+  const TempDir dir;
+  const std::string cut = dir.File("cut.bin");
   for (const std::string name : {"gguf/ok_two_tensors.bin", "safetensors/ok_minimal.bin"}) {
     const std::string whole = ReadFileOrEmpty(root + name);
     for (size_t n = 0; n < whole.size(); ++n) {
@@ -76,7 +76,6 @@ TEST(MalformedTest, EveryCutOfAValidFileIsRefused) {
       EXPECT_FALSE(OpenContainer(cut, name.starts_with("gguf")).ok()) << name << " " << n;
     }
   }
-  std::remove(cut.c_str());
 }
 
 TEST(MalformedTest, BadVocabulariesAreRefused) {
