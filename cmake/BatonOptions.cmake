@@ -24,6 +24,10 @@ endif()
 # Every binary runs on any x86-64-v3; kernels choose wider instructions at run time.
 add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-march=x86-64-v3> $<$<COMPILE_LANGUAGE:CXX>:-Wall>
                     $<$<COMPILE_LANGUAGE:CXX>:-Wextra> $<$<COMPILE_LANGUAGE:CXX>:-Wno-unused-parameter>)
+if(BATON_UNITY AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  # gcc takes a unit's sources for headers.
+  add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-Wno-subobject-linkage>)
+endif()
 set(CMAKE_CXX_FLAGS_RELEASE "-O2 -DNDEBUG")
 if(BATON_SANITIZE)
   # Compiles in half the time, and assertions (also those of the standard library) stay on.

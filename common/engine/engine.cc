@@ -57,6 +57,17 @@ absl::Status CheckResources(const EngineResources& r, const EngineOptions& o) {
   return absl::OkStatus();
 }
 
+// What ends the generation without being text; sorted.
+std::vector<std::int32_t> EndTokens(const EngineRequest& request) {
+  std::vector<std::int32_t> ids = request.stop.stop_token_ids;
+  if (!request.stop.ignore_eos) {
+    ids.insert(ids.end(), request.eos_token_ids.begin(), request.eos_token_ids.end());
+  }
+  std::sort(ids.begin(), ids.end());
+  ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
+  return ids;
+}
+
 absl::Status CheckHandoff(const EngineRequest& request) {
   const auto prompt = static_cast<std::int64_t>(request.tokens.size());
   if (request.handoff_end < 0 || request.handoff_end % kBlockTokens != 0 ||
@@ -94,6 +105,7 @@ absl::Status CheckGeneration(const EngineRequest& request, std::int64_t vocab,
   const auto prompt = static_cast<std::int64_t>(request.tokens.size());
   BATON_RETURN_IF_ERROR(CheckContext(prompt, request.stop.max_tokens, max_context));
   BATON_RETURN_IF_ERROR(CheckTokens("resume_tokens", request.resume_tokens, vocab));
+  BATON_RETURN_IF_ERROR(CheckTokens("eos_token_ids", request.eos_token_ids, vocab));
   if (static_cast<std::int64_t>(request.resume_tokens.size()) > request.stop.max_tokens) {
     return absl::InvalidArgumentError(Cat("resume_tokens: ", request.resume_tokens.size(),
                                           " tokens, max_tokens is ", request.stop.max_tokens));
@@ -152,7 +164,7 @@ class Engine::Impl {
     const std::optional<std::uint64_t>& seed = sequence->request.sampling.seed;
     sequence->seed = seed.has_value() ? *seed : RandomSeed();
     sequence->submitted_at = Clock::Real().NowSeconds();
-    sequence->end_tokens = EndTokens(sequence->request.stop);
+    sequence->end_tokens = EndTokens(sequence->request);
     MutexLock lock(mu_);
     BATON_RETURN_IF_ERROR(CheckOpen());  // again: others may have come first
     ++stats_.waiting;
@@ -210,7 +222,6 @@ class Engine::Impl {
 
   absl::Status Check(const EngineRequest& request) const;
   absl::Status CheckPages(const EngineRequest& request) const;
-  std::vector<std::int32_t> EndTokens(const StopParams& stop) const;
   // Whether one more request may wait.
   absl::Status CheckOpen() const REQUIRES(mu_);
 
@@ -290,16 +301,6 @@ absl::Status Engine::Impl::CheckPages(const EngineRequest& request) const {
                                         request.prefill_only ? 0 : request.stop.max_tokens,
                                         " needs ", need, " KV pages, the pool has ",
                                         resources_.pool->total_pages()));
-}
-
-std::vector<std::int32_t> Engine::Impl::EndTokens(const StopParams& stop) const {
-  std::vector<std::int32_t> ids = stop.stop_token_ids;
-  if (!stop.ignore_eos) {
-    ids.insert(ids.end(), resources_.eos_token_ids.begin(), resources_.eos_token_ids.end());
-  }
-  std::sort(ids.begin(), ids.end());
-  ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
-  return ids;
 }
 
 absl::Status Engine::Impl::CheckOpen() const {
@@ -395,11 +396,6 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(EngineResources resources
   if (options.max_context > model_context) {
     return absl::InvalidArgumentError(
         Cat("max_context: ", options.max_context, " is over the model's ", model_context));
-  }
-  for (const std::int32_t id : resources.eos_token_ids) {
-    if (id < 0 || id >= resources.model->config().vocab) {
-      return absl::InvalidArgumentError(Cat("eos_token_ids: ", id, " is outside the vocabulary"));
-    }
   }
   return std::unique_ptr<Engine>(
       new Engine(std::make_unique<Impl>(std::move(resources), std::move(options))));

@@ -40,11 +40,10 @@ struct EngineResources {
   std::shared_ptr<const Model> model;
   std::shared_ptr<const AdapterSet> adapters;  // may be null
   std::shared_ptr<const Tokenizer> tokenizer;  // may be null for a producer
-  std::vector<std::int32_t> eos_token_ids;
-  std::shared_ptr<PagePool> pool;     // may be shared by engines of one layout
-  ComputeGate* gate = nullptr;        // required: one computes at a time
-  Executor* executor = nullptr;       // required
-  MetricRegistry* metrics = nullptr;  // may be null
+  std::shared_ptr<PagePool> pool;              // may be shared by engines of one layout
+  ComputeGate* gate = nullptr;                 // required: one computes at a time
+  Executor* executor = nullptr;                // required
+  MetricRegistry* metrics = nullptr;           // may be null
 };
 
 struct EngineStats {

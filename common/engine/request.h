@@ -35,7 +35,8 @@ struct EngineRequest {
   int adapter = -1;  // index into the AdapterSet; -1: none
   SamplingParams sampling;
   StopParams stop;
-  int priority = 0;  // higher first
+  std::vector<std::int32_t> eos_token_ids;  // end generation unless stop.ignore_eos
+  int priority = 0;                         // higher first
   CacheKeys cache;
   // Tokens [max(4, cached), handoff_end) will be delivered through a PrefixLanding; a multiple of
   // 64; 0: everything is computed here. Needs end < tokens.size().

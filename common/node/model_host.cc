@@ -30,7 +30,7 @@ struct Group {  // one set of weights, one engine
   std::map<std::string, int> adapter_index;  // by digest
   std::shared_ptr<const Tokenizer> tokenizer;
   DType kv_dtype = DType::kF32;
-  std::set<std::int32_t> eos;
+  std::set<std::int32_t> eos;  // of the files; an entry's template may add one of its own
   std::int32_t max_context = 0;
   std::string name;
   std::vector<size_t> entries;
@@ -150,9 +150,11 @@ class ModelHost::Impl {
       m.chat_template = opened.chat_template;
       m.chat_template_digest = ContentDigest(opened.chat_template);
     }
+    std::set<std::int32_t> eos = group->eos;
     if (auto id = m.tokenizer->TokenToId(opened.end_of_turn); !opened.end_of_turn.empty() && id) {
-      group->eos.insert(*id);
+      eos.insert(*id);
     }
+    m.eos_token_ids.assign(eos.begin(), eos.end());
     m.max_context = opened.max_context;
     group->max_context = std::max(group->max_context, m.max_context);
     const KvLayout layout = MakeKvLayout(group->model->config(), entry.kv_dtype);
@@ -249,7 +251,6 @@ class ModelHost::Impl {
       resources.model = g->model;
       resources.adapters = g->adapters;
       resources.tokenizer = g->tokenizer;
-      resources.eos_token_ids.assign(g->eos.begin(), g->eos.end());
       resources.pool = pools_.at({g->PageLayout().head_dim, static_cast<int>(g->kv_dtype)});
       resources.gate = &gate_;
       resources.executor = executor_.get();
@@ -262,10 +263,7 @@ class ModelHost::Impl {
       options.max_waiting = options_.engine.max_waiting;
       options.prefix_cache = options_.engine.prefix_cache;
       BATON_ASSIGN_OR_RETURN(g->engine, Engine::Create(std::move(resources), options));
-      for (size_t i : g->entries) {
-        models_[i].engine = g->engine.get();
-        models_[i].eos_token_ids.assign(g->eos.begin(), g->eos.end());
-      }
+      for (size_t i : g->entries) models_[i].engine = g->engine.get();
     }
     return absl::OkStatus();
   }

@@ -40,7 +40,7 @@ struct HostedModel {
   Engine* engine = nullptr;
   int adapter = -1;
   std::shared_ptr<const Tokenizer> tokenizer;
-  std::vector<std::int32_t> eos_token_ids;
+  std::vector<std::int32_t> eos_token_ids;  // of the files, and the template's end of turn
   std::int32_t max_context = 0;
   std::int32_t vocab = 0;            // ids below are valid
   std::string weights_digest;        // as served, adapter included

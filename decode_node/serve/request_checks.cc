@@ -123,6 +123,7 @@ absl::StatusOr<CheckedRequest> CheckRequest(const v1::DecodeRequest& request, co
   BATON_ASSIGN_OR_RETURN(r.sampling, CheckSampling(request.sampling(), m.vocab));
   BATON_ASSIGN_OR_RETURN(r.stop, CheckStop(request.stop(), m.vocab, r.sampling.prompt_logprobs,
                                            prompt, m.max_context));
+  r.eos_token_ids = m.eos_token_ids;
   if (static_cast<std::int64_t>(r.resume_tokens.size()) >= r.stop.max_tokens &&
       !r.resume_tokens.empty()) {
     return Bad("resume_token_ids",

@@ -10,30 +10,6 @@ using nlohmann::json;
 
 namespace {
 
-// Deepest nesting of brackets outside strings.
-int JsonDepth(std::string_view text) {
-  int depth = 0;
-  int deepest = 0;
-  bool in_string = false;
-  for (size_t i = 0; i < text.size(); ++i) {
-    const char c = text[i];
-    if (in_string) {
-      if (c == '\\') {
-        ++i;
-      } else if (c == '"') {
-        in_string = false;
-      }
-    } else if (c == '"') {
-      in_string = true;
-    } else if (c == '{' || c == '[') {
-      deepest = std::max(deepest, ++depth);
-    } else if (c == '}' || c == ']') {
-      --depth;
-    }
-  }
-  return deepest;
-}
-
 // nlohmann's "[json.exception.parse_error.101] parse error at line 1, column 5: ..." without its
 // tag. It quotes input, which may not be UTF-8.
 std::string CleanMessage(std::string message) {
@@ -48,35 +24,61 @@ std::string CleanMessage(std::string message) {
   return message;
 }
 
+// Finds what is wrong with a text before anything is made of it. json::parse() with a callback
+// would do so in one pass, but goes through an array anew after each object in it.
+class Checker : public nlohmann::json_sax<json> {
+ public:
+  const std::string& error() const { return error_; }
+
+  bool null() override { return true; }
+  bool boolean(bool) override { return true; }
+  bool number_integer(number_integer_t) override { return true; }
+  bool number_unsigned(number_unsigned_t) override { return true; }
+  bool number_float(number_float_t, const string_t&) override { return true; }
+  bool string(string_t&) override { return true; }
+  bool binary(binary_t&) override { return true; }
+  bool start_object(size_t) override { return Open(); }
+  bool key(string_t& key) override {
+    if (open_.back().insert(key).second) return true;
+    return Refuse(
+        Cat("the request body has the key '", key.substr(0, 40), "' twice in one object"));
+  }
+  bool end_object() override { return Close(); }
+  bool start_array(size_t) override { return Open(); }
+  bool end_array() override { return Close(); }
+  bool parse_error(size_t, const std::string&, const json::exception& e) override {
+    return Refuse(Cat("the request body is not valid JSON: ", CleanMessage(e.what())));
+  }
+
+ private:
+  bool Open() {
+    if (open_.size() == kMaxJsonDepth) {
+      return Refuse(Cat("the JSON body is nested deeper than ", kMaxJsonDepth, " levels"));
+    }
+    open_.emplace_back();
+    return true;
+  }
+  bool Close() {
+    open_.pop_back();
+    return true;
+  }
+  bool Refuse(std::string error) {
+    error_ = std::move(error);
+    return false;
+  }
+
+  std::vector<std::set<std::string>> open_;  // keys of the objects and arrays around
+  std::string error_;
+};
+
 }  // namespace
 
 absl::StatusOr<json> ParseJson(std::string_view text) {
-  if (JsonDepth(text) > kMaxJsonDepth) {
-    return absl::InvalidArgumentError(
-        Cat("the JSON body is nested deeper than ", kMaxJsonDepth, " levels"));
+  Checker checker;
+  if (!json::sax_parse(text, &checker)) {
+    return absl::InvalidArgumentError(CleanMessage(checker.error()));
   }
-  std::vector<std::set<std::string>> keys;  // of the objects that are open
-  std::optional<std::string> twice;
-  const auto watch = [&](int, json::parse_event_t event, json& parsed) {
-    if (event == json::parse_event_t::object_start) {
-      keys.emplace_back();
-    } else if (event == json::parse_event_t::object_end) {
-      keys.pop_back();
-    } else if (event == json::parse_event_t::key) {
-      const std::string& key = parsed.get_ref<const std::string&>();
-      if (!keys.back().insert(key).second && !twice) twice = key.substr(0, 40);
-    }
-    return true;
-  };
-  try {
-    json value = json::parse(text, watch);
-    if (!twice) return value;
-    return absl::InvalidArgumentError(
-        CleanMessage(Cat("the request body has the key '", *twice, "' twice in one object")));
-  } catch (const json::exception& e) {
-    return absl::InvalidArgumentError(
-        Cat("the request body is not valid JSON: ", CleanMessage(e.what())));
-  }
+  return json::parse(text);
 }
 
 std::string DumpJson(const json& value) {

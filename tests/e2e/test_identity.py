@@ -40,8 +40,9 @@ def identity(models, prompts, max_tokens, min_prefix, threads_batched):
                 check(got.finished.timing.handoff_bytes > 0 and got.finished.timing.lane, "no bytes or no lane reported")
         batched = client.generate_many(prompts, strategy="raw", max_tokens=max_tokens)
         compare(batched, reference, prompts, "raw, batched")
-        mixed = client.generate_many(prompts, strategy="auto", max_tokens=max_tokens)
-        compare(mixed, reference, prompts, "auto, batched")
+        # `auto` takes the same path here (equal weights): every third prompt, for the time it takes.
+        mixed = client.generate_many(prompts[::3], strategy="auto", max_tokens=max_tokens)
+        compare(mixed, reference[::3], prompts[::3], "auto, batched")
         wait_all_free([d])
 
 

@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <limits>
 #include <memory>
 
 #include "kernels/kv_write.h"
@@ -11,8 +10,6 @@
 
 namespace baton {
 namespace {
-
-constexpr float kInf = std::numeric_limits<float>::infinity();
 
 // One segment with its memory. Every page is its own allocation, filled with NaN first, so that
 // reading an invalid row or beyond a page shows.

@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <limits>
 
 #include "kernels/elementwise_math.h"
 #include "kernels/exp_math.h"
@@ -12,7 +11,6 @@
 namespace baton {
 namespace {
 
-constexpr float kInf = std::numeric_limits<float>::infinity();
 constexpr std::int64_t kSizes[] = {1, 7, 15, 16, 17, 63, 64, 65, 80, 576, 1537};
 
 double Ulps(float got, double want) {

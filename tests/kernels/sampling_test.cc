@@ -3,14 +3,11 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <limits>
 
 #include "tests/kernels/test_util.h"
 
 namespace baton {
 namespace {
-
-constexpr float kInf = std::numeric_limits<float>::infinity();
 
 TEST(ArgMax, LowestIndexOfEqualsAtEveryPlace) {
   for (std::int64_t n : {1, 2, 15, 16, 17, 64, 65, 200}) {

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <cstring>
+#include <limits>
 #include <random>
 #include <vector>
 
@@ -10,6 +11,8 @@
 #include "kernels/dtype.h"
 
 namespace baton {
+
+inline constexpr float kInf = std::numeric_limits<float>::infinity();
 
 inline std::vector<float> RandomFloats(std::size_t n, unsigned seed, float scale = 1.0f) {
   std::mt19937 rng(seed);

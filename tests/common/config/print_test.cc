@@ -76,7 +76,7 @@ TEST(PrintTest, ReferenceHasEveryKey) {
   EXPECT_THAT(page, HasSubstr("File \\| folder."));  // a bar would end the cell
 }
 
-TEST(ReloadTest, SaysWhatCanChangeAndAppliesOnlyThat) {
+TEST(PrintTest, SaysWhatCanChangeAndAppliesOnlyThat) {
   SampleConfig before;
   before.models = {{"a", "/a", 1}};
   SampleConfig after = before;

@@ -10,7 +10,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-std::string ErrorOf(std::string_view text) {
+std::string YamlErrorOf(std::string_view text) {
   const auto tree = ParseYaml(text, "f.yaml");
   return tree.ok() ? "" : std::string(tree.status().message());
 }
@@ -60,24 +60,24 @@ TEST(YamlTreeTest, WindowsLineEndsAndByteOrderMark) {
 }
 
 TEST(YamlTreeTest, RefusedConstructsNameTheLine) {
-  EXPECT_THAT(ErrorOf("a: 1\nb: &x 2\nc: *x\n"), HasSubstr("f.yaml:2: anchors and aliases"));
-  EXPECT_THAT(ErrorOf("a: !!int 3\n"), HasSubstr("f.yaml:1: explicit tags"));
-  EXPECT_THAT(ErrorOf("a: 1\n---\nb: 2\n"), HasSubstr("second document"));
-  EXPECT_THAT(ErrorOf("? [a, b]\n: 1\n"), HasSubstr("key"));
-  EXPECT_THAT(ErrorOf("a: 1\nb: [1, 2\nc: 3\n"), HasSubstr("not valid YAML"));
-  EXPECT_THAT(ErrorOf("a:\n\t- 1\n"), HasSubstr("f.yaml:2"));
-  EXPECT_THAT(ErrorOf("a: 1\nb: \xff\n"), HasSubstr("f.yaml:2: not valid UTF-8"));
-  EXPECT_THAT(ErrorOf(std::string_view("a: 1\nb: \0\n", 10)), HasSubstr("f.yaml:2: control"));
-  EXPECT_THAT(ErrorOf("a: \x1b[31m\n"), HasSubstr("control character 0x1b"));
+  EXPECT_THAT(YamlErrorOf("a: 1\nb: &x 2\nc: *x\n"), HasSubstr("f.yaml:2: anchors and aliases"));
+  EXPECT_THAT(YamlErrorOf("a: !!int 3\n"), HasSubstr("f.yaml:1: explicit tags"));
+  EXPECT_THAT(YamlErrorOf("a: 1\n---\nb: 2\n"), HasSubstr("second document"));
+  EXPECT_THAT(YamlErrorOf("? [a, b]\n: 1\n"), HasSubstr("key"));
+  EXPECT_THAT(YamlErrorOf("a: 1\nb: [1, 2\nc: 3\n"), HasSubstr("not valid YAML"));
+  EXPECT_THAT(YamlErrorOf("a:\n\t- 1\n"), HasSubstr("f.yaml:2"));
+  EXPECT_THAT(YamlErrorOf("a: 1\nb: \xff\n"), HasSubstr("f.yaml:2: not valid UTF-8"));
+  EXPECT_THAT(YamlErrorOf(std::string_view("a: 1\nb: \0\n", 10)), HasSubstr("f.yaml:2: control"));
+  EXPECT_THAT(YamlErrorOf("a: \x1b[31m\n"), HasSubstr("control character 0x1b"));
 }
 
 // yaml-cpp alone would read the rest of the file as text.
 TEST(YamlTreeTest, UnclosedQuotesAreRefused) {
   for (const char* text : {"x: 1\na: \"unclosed\nb: 2\n", "x: 1\na: 'it\n", "x: 1\na: \"",
                            "x: 1\na: \"b\\\n", "x: 1\na: '", "x: 1\na: [\"b, c]\n"}) {
-    EXPECT_THAT(ErrorOf(text), HasSubstr("f.yaml:2: not valid YAML")) << text;
+    EXPECT_THAT(YamlErrorOf(text), HasSubstr("f.yaml:2: not valid YAML")) << text;
   }
-  EXPECT_EQ(ErrorOf("a: \"two\n  lines\"\n"), "");
+  EXPECT_EQ(YamlErrorOf("a: \"two\n  lines\"\n"), "");
 }
 
 TEST(YamlTreeTest, BlockScalarAtTheEnd) {
@@ -92,28 +92,28 @@ TEST(YamlTreeTest, BombsAreRefusedQuickly) {
   for (char c = 'b'; c <= 'j'; ++c) {
     laughs += std::string(1, c) + ": &" + c + " [*" + char(c - 1) + ", *" + char(c - 1) + "]\n";
   }
-  EXPECT_THAT(ErrorOf(laughs), HasSubstr("anchors"));
-  EXPECT_THAT(ErrorOf(std::string(40, '[')), HasSubstr("f.yaml:1"));
-  EXPECT_THAT(ErrorOf("a:\n  - " + std::string(500'000, '[')), HasSubstr("f.yaml:2"));
-  EXPECT_THAT(ErrorOf(std::string(500'000, '{')), HasSubstr("f.yaml:1"));
-  EXPECT_THAT(ErrorOf(std::string(kMaxConfigBytes + 1, ' ')), HasSubstr("at most 1048576"));
+  EXPECT_THAT(YamlErrorOf(laughs), HasSubstr("anchors"));
+  EXPECT_THAT(YamlErrorOf(std::string(40, '[')), HasSubstr("f.yaml:1"));
+  EXPECT_THAT(YamlErrorOf("a:\n  - " + std::string(500'000, '[')), HasSubstr("f.yaml:2"));
+  EXPECT_THAT(YamlErrorOf(std::string(500'000, '{')), HasSubstr("f.yaml:1"));
+  EXPECT_THAT(YamlErrorOf(std::string(kMaxConfigBytes + 1, ' ')), HasSubstr("at most 1048576"));
   std::string wide = "a: [";
   for (int i = 0; i < 200'000; ++i) wide += "1,";
-  EXPECT_THAT(ErrorOf(wide + "1]"), HasSubstr("more than 100000 values"));
+  EXPECT_THAT(YamlErrorOf(wide + "1]"), HasSubstr("more than 100000 values"));
 }
 
 TEST(YamlTreeTest, DeepButAllowed) {
   const std::string deep = std::string(kMaxConfigDepth, '[') + std::string(kMaxConfigDepth, ']');
-  EXPECT_EQ(ErrorOf(deep), "");
-  EXPECT_THAT(ErrorOf("[" + deep + "]"), HasSubstr("nested deeper than 32"));
+  EXPECT_EQ(YamlErrorOf(deep), "");
+  EXPECT_THAT(YamlErrorOf("[" + deep + "]"), HasSubstr("nested deeper than 32"));
 }
 
 // Found by the fuzz target: yaml-cpp makes bytes of these that no later reader takes as UTF-8.
 TEST(YamlTreeTest, EscapesThatWouldNotBeUtf8AreRefused) {
   for (const char* text : {"\n\"a\\N\": 1\n", "\na: \"b\\_c\"\n"}) {
-    EXPECT_THAT(ErrorOf(text), HasSubstr("f.yaml:2: the escapes \\N and \\_")) << text;
+    EXPECT_THAT(YamlErrorOf(text), HasSubstr("f.yaml:2: the escapes \\N and \\_")) << text;
   }
-  EXPECT_EQ(ErrorOf("a: \"\\u0085 \\u00a0 \\L \\P \\x85\"\n"), "");
+  EXPECT_EQ(YamlErrorOf("a: \"\\u0085 \\u00a0 \\L \\P \\x85\"\n"), "");
 }
 
 TEST(YamlTreeTest, MutatedTextNeverCrashes) {

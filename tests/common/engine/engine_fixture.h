@@ -149,7 +149,6 @@ inline std::int64_t TinyPages(std::int64_t rows, const TinyLlama& shape = {}) {
 struct EngineSetup {
   EngineOptions options{.name = "tiny", .step_tokens = 128};
   std::int64_t pool_rows = 8192;
-  std::vector<std::int32_t> eos = {};
   MetricRegistry* metrics = nullptr;
   TinyLlama shape = {};
   std::shared_ptr<const AdapterSet> adapters = nullptr;
@@ -166,7 +165,6 @@ class TestEngine {
     EngineResources resources;
     resources.model = node.model;
     resources.tokenizer = node.tokenizer;
-    resources.eos_token_ids = setup.eos;
     resources.pool = pool_;
     resources.gate = &gate_;
     if (setup.threads > 1) executor_ = MakeThreadPool(setup.threads);

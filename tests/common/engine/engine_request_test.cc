@@ -236,9 +236,9 @@ TEST(EngineRequest, DeltasHoldWholeCharacters) {
 }
 
 TEST(EngineRequest, EndTokensEndWithoutText) {
-  TestEngine plain;
-  const EngineRequest request = Greedy(RandomPrompt(40, 3), 40);
-  const auto free_run = plain.Run(request);
+  TestEngine engine;
+  EngineRequest request = Greedy(RandomPrompt(40, 3), 40);
+  const auto free_run = engine.Run(request);
   const std::int32_t end = free_run[20];
   const auto first = static_cast<std::int64_t>(std::find(free_run.begin(), free_run.end(), end) -
                                                free_run.begin());
@@ -246,9 +246,7 @@ TEST(EngineRequest, EndTokensEndWithoutText) {
   // Case tpl-08: any id of the list ends it, not only the first.
   std::int32_t other = 0;
   while (std::find(free_run.begin(), free_run.end(), other) != free_run.end()) ++other;
-  EngineSetup setup;
-  setup.eos = {other, end};
-  TestEngine engine(setup);
+  request.eos_token_ids = {other, end};
   EXPECT_EQ(engine.Run(request), free_run);  // ignore_eos
   EngineRequest normal = request;
   normal.stop.ignore_eos = false;
@@ -263,7 +261,7 @@ TEST(EngineRequest, EndTokensEndWithoutText) {
 
   EngineRequest by_id = request;
   by_id.stop.stop_token_ids = {end};
-  EXPECT_EQ(plain.Start(by_id).second->Wait().stop_token_id, end);
+  EXPECT_EQ(engine.Start(by_id).second->Wait().stop_token_id, end);
 
   EngineRequest at_least = normal;
   at_least.stop.min_tokens = first + 5;

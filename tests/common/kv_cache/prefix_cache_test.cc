@@ -12,7 +12,7 @@
 namespace baton {
 namespace {
 
-constexpr KvPageLayout kLayout{.head_dim = 8, .dtype = DType::kF32};
+constexpr KvPageLayout kCacheLayout{.head_dim = 8, .dtype = DType::kF32};
 constexpr int kLayers = 2;
 constexpr int kHeads = 2;
 constexpr std::int64_t kPagesPerBlock = kLayers * kHeads * kBlockPages;
@@ -46,7 +46,7 @@ class PrefixCacheTest : public ::testing::Test {
     return cache_.Lookup(chain, exact, approx).size();
   }
 
-  std::shared_ptr<PagePool> pool_ = *PagePool::Create(kLayout, 64 * kPagesPerBlock);
+  std::shared_ptr<PagePool> pool_ = *PagePool::Create(kCacheLayout, 64 * kPagesPerBlock);
   PrefixCache cache_{kLayers, kHeads};
 };
 

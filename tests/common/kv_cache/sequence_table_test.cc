@@ -5,10 +5,10 @@
 namespace baton {
 namespace {
 
-constexpr KvPageLayout kLayout{.head_dim = 8, .dtype = DType::kF32};
+constexpr KvPageLayout kTableLayout{.head_dim = 8, .dtype = DType::kF32};
 
 TEST(SequenceTable, GrowsAtPageBoundaries) {
-  auto pool = *PagePool::Create(kLayout, 100);
+  auto pool = *PagePool::Create(kTableLayout, 100);
   auto reservation = *pool->Reserve("s", 100);
   SequenceTable table(3, 2);
   EXPECT_EQ(table.PagesMissingFor(0), 0);
@@ -26,7 +26,7 @@ TEST(SequenceTable, GrowsAtPageBoundaries) {
 }
 
 TEST(SequenceTable, TablesHaveTheirOwnLengths) {
-  auto pool = *PagePool::Create(kLayout, 100);
+  auto pool = *PagePool::Create(kTableLayout, 100);
   auto reservation = *pool->Reserve("s", 100);
   SequenceTable table(2, 2);
   table.EnsureCapacity(48, reservation);

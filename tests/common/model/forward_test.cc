@@ -190,7 +190,7 @@ INSTANTIATE_TEST_SUITE_P(Families, TinyModel,
                                            "tiny_qwen3"),
                          [](const auto& info) { return std::string(info.param); });
 
-class TinyLlama : public ::testing::Test {
+class TinyLlamaTest : public ::testing::Test {
  protected:
   SerialExecutor executor_;
   Reference ref_{"tiny"};
@@ -216,7 +216,7 @@ class SwappedConfig {
   fs::path path_;
 };
 
-TEST_F(TinyLlama, RopeScalingAgreesWithTransformers) {
+TEST_F(TinyLlamaTest, RopeScalingAgreesWithTransformers) {
   for (const std::string name : {"linear", "llama3"}) {
     const SwappedConfig folder("tiny_llama",
                                ReadTestFile(ModelTestData("tiny_llama/config." + name + ".json")));
@@ -238,7 +238,7 @@ TEST_F(TinyLlama, RopeScalingAgreesWithTransformers) {
 }
 
 // Weights or pages in a narrow type lose no more than HF's own run in that type does.
-TEST_F(TinyLlama, NarrowWeightsAndPagesStayWithinTheErrorOfTransformers) {
+TEST_F(TinyLlamaTest, NarrowWeightsAndPagesStayWithinTheErrorOfTransformers) {
   const auto want = ref_.F32("tiny_llama/logits");
   const double bf16 = ref_.Scalar("tiny_llama/hf_bf16_rms_error");
   const double fp16 = ref_.Scalar("tiny_llama/hf_fp16_rms_error");
@@ -327,7 +327,7 @@ class EditedView final : public KvView {
   std::vector<float> masked_ = Mask();
 };
 
-class ViewTest : public TinyLlama {
+class ViewTest : public TinyLlamaTest {
  protected:
   // 40 tokens through the full cache, then 5 more through `mode` (or the full cache).
   std::vector<float> Continue(const EditedView::Mode* mode) {
@@ -360,7 +360,7 @@ TEST_F(ViewTest, RowBiasWeighsRows) {
 
 // Case ldr-03: a tied model whose file also stores the (equal) head gives the same logits from one
 // copy. One that differs is refused: tests/common/weights/model_source_test.cc.
-TEST_F(TinyLlama, AStoredHeadThatEqualsTheEmbeddingIsSharedWithIt) {
+TEST_F(TinyLlamaTest, AStoredHeadThatEqualsTheEmbeddingIsSharedWithIt) {
   const auto without = LoadModel(ModelTestData("tiny_llama"), executor_);
   const SwappedConfig folder("tiny_llama", ReadTestFile(ModelTestData("tiny_llama/config.json")));
   const std::string file = folder.path() + "/model.safetensors";
@@ -393,7 +393,7 @@ TEST_F(TinyLlama, AStoredHeadThatEqualsTheEmbeddingIsSharedWithIt) {
   EXPECT_EQ(logits(with), logits(without));
 }
 
-TEST_F(TinyLlama, ServedDigestNamesContentsAndDtype) {
+TEST_F(TinyLlamaTest, ServedDigestNamesContentsAndDtype) {
   const auto f32 = LoadModel(ModelTestData("tiny_llama"), executor_);
   const auto again = LoadModel(ModelTestData("tiny_llama"), executor_);
   const auto bf16 = LoadModel(ModelTestData("tiny_llama"), executor_, WeightDType::kBF16);
@@ -404,7 +404,7 @@ TEST_F(TinyLlama, ServedDigestNamesContentsAndDtype) {
   EXPECT_LT(bf16->weight_bytes(), f32->weight_bytes());
 }
 
-TEST_F(TinyLlama, ProgressEndsAtTheTotal) {
+TEST_F(TinyLlamaTest, ProgressEndsAtTheTotal) {
   auto source = ModelSource::Open(ModelTestData("tiny_llama_sharded"));
   ASSERT_TRUE(source.ok()) << source.status();
   std::int64_t last = 0, all = 0;
@@ -419,7 +419,7 @@ TEST_F(TinyLlama, ProgressEndsAtTheTotal) {
   EXPECT_GT(all, 0);
 }
 
-TEST_F(TinyLlama, AConfigThatDoesNotFitTheWeightsIsRefusedByName) {
+TEST_F(TinyLlamaTest, AConfigThatDoesNotFitTheWeightsIsRefusedByName) {
   auto config = nlohmann::json::parse(ReadTestFile(ModelTestData("tiny_llama/config.json")));
   config["intermediate_size"] = 80;
   const SwappedConfig folder("tiny_llama", config.dump());

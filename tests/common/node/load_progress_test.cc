@@ -28,7 +28,9 @@ TEST(LoadProgressTest, TextHasRateAndTimeLeft) {
 
 struct LoadProgressLines : ::testing::Test {
   LoadProgressLines() {
-    InitLogging({.sink = [this](std::string_view line) { lines.emplace_back(line); }});
+    LogOptions options;
+    options.sink = [this](std::string_view line) { lines.emplace_back(line); };
+    InitLogging(options);
   }
   ~LoadProgressLines() override { InitLogging({}); }
 

@@ -63,6 +63,25 @@ TEST_F(ModelHostTest, EntriesOfOnePathShareAnEngine) {
   EXPECT_GT(totals.pages_total * page, 7 << 20);
 }
 
+// An entry's template adds its end of turn to what ends that entry's generation, and only there.
+TEST_F(ModelHostTest, AnEndOfTurnIsTheEntrysOwn) {
+  const auto replace = [&](const char* file, const std::string& from, const std::string& to) {
+    std::string text = ReadFileOrEmpty((dir_ / "a" / file).string());
+    text.replace(text.find(from), from.size(), to);
+    std::ofstream(dir_ / "a" / file) << text;
+  };
+  replace("config.json", R"("eos_token_id":257)", R"("eos_token_id":258)");
+  replace("tokenizer_config.json", R"("eos_token":"<|im_end|>")", R"("eos_token":"<|endoftext|>")");
+  Add("chatml", "a");
+  Add("llama", "a");
+  options_.models[1].chat_template = "llama3";  // its end of turn is not in this vocabulary
+  auto host = Load();
+  ASSERT_TRUE(host.ok()) << host.status();
+  EXPECT_EQ((*host)->Find("chatml")->engine, (*host)->Find("llama")->engine);
+  EXPECT_THAT((*host)->Find("chatml")->eos_token_ids, testing::ElementsAre(257, 258));
+  EXPECT_THAT((*host)->Find("llama")->eos_token_ids, testing::ElementsAre(258));
+}
+
 TEST_F(ModelHostTest, AnotherWeightDtypeIsAnotherSpace) {
   Add("full", "a");
   Add("half", "a");

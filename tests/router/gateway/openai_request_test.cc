@@ -207,6 +207,23 @@ TEST(OpenAiRequestTest, BadMessagesAreNamed) {
   EXPECT_THAT(Refused(OpenAiKind::kChat, many + "}").message, HasSubstr("limit of 16384"));
 }
 
+// A body within the limit of 8 MiB takes time by its length, however many objects it holds.
+TEST(OpenAiRequestTest, AMillionObjectsAreReadInOnePass) {
+  std::string body = "{\"messages\":[";
+  for (int i = 0; i < 1'000'000; ++i) body += "{},";
+  body.back() = ']';
+  EXPECT_EQ(Refused(OpenAiKind::kChat, body + "}").param, "messages");
+}
+
+TEST(OpenAiRequestTest, DepthIsBounded) {
+  const auto nested = [](size_t depth) {
+    return Completion(R"("prompt":"x","metadata":)" + std::string(depth - 1, '[') +
+                      std::string(depth - 1, ']'));
+  };
+  Parsed(OpenAiKind::kCompletion, nested(64));
+  EXPECT_THAT(Refused(OpenAiKind::kCompletion, nested(65)).message, HasSubstr("deeper than 64"));
+}
+
 // Case tpl-07: the switch of the plain route.
 TEST(OpenAiRequestTest, ParseSpecialOfACompletion) {
   const auto parsed = [](const char* more) {
