@@ -10,6 +10,7 @@
 
 #include "common/engine/counter_random.h"
 #include "gtest/gtest.h"
+#include "tests/support/sanitized.h"
 
 namespace baton {
 namespace {
@@ -143,9 +144,10 @@ TEST(Sampler, TopPOverALargeFlatVocabulary) {
   SamplingParams params;
   params.top_p = 0.5;
   std::set<std::int32_t> seen;
-  for (std::uint64_t i = 0; i < 3000; ++i) seen.insert(Sample(logits, params, i));
+  const std::uint64_t draws = BATON_SANITIZED ? 300 : 3000;  // a sort each
+  for (std::uint64_t i = 0; i < draws; ++i) seen.insert(Sample(logits, params, i));
   EXPECT_GE(*seen.begin(), 2490);  // the less likely half never comes
-  EXPECT_GT(seen.size(), 1000u);
+  EXPECT_GT(seen.size(), draws / 3);
 }
 
 TEST(Sampler, MinPIsRelativeToTheMostLikely) {
