@@ -2,6 +2,9 @@
 #include <c10/core/DeviceGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
+#include <algorithm>
+#include <cstring>
+
 #include "kernels/cuda/cuda_ops.h"
 #include "kernels/torch/device.h"
 
@@ -14,8 +17,40 @@ cuda::Stream CurrentStream(const at::Tensor& x) {
   return static_cast<cuda::Stream>(guard.getStream(x.device()).native_handle());
 }
 
-void CheckLaunch(const char* op, int error) {
-  TORCH_CHECK(error == 0, op, ": ", cuda::CudaErrorText(error));
+void CheckLaunch(const char* op, const cuda::LaunchStatus& status) {
+  TORCH_CHECK(status.ok(), op, ": ", status.ToString());
+}
+
+int SmCount(const at::Tensor& x) {
+  const c10::DeviceGuard device(x.device());
+  return std::max(1, cuda::SmCount());
+}
+
+// A host array as a byte tensor on the device of `like`.
+template <typename T>
+at::Tensor Upload(const std::vector<T>& host, const at::Tensor& like) {
+  const at::Tensor bytes =
+      at::empty({static_cast<std::int64_t>(host.size() * sizeof(T))}, at::kByte);
+  if (!host.empty()) {
+    std::memcpy(bytes.mutable_data_ptr<std::uint8_t>(), host.data(), host.size() * sizeof(T));
+  }
+  return bytes.to(like.device());
+}
+template <typename T>
+const T* As(const at::Tensor& bytes) {
+  return reinterpret_cast<const T*>(bytes.const_data_ptr<std::uint8_t>());
+}
+
+int MaxPages(const DeviceTask& task) {
+  int most = 0;
+  for (std::size_t h = 0; h + 1 < task.segment_offsets.size(); ++h) {
+    int pages = 0;
+    for (std::int32_t i = task.segment_offsets[h]; i < task.segment_offsets[h + 1]; ++i) {
+      pages += (task.segments[static_cast<std::size_t>(i)].num_rows + kPageRows - 1) / kPageRows;
+    }
+    most = std::max(most, pages);
+  }
+  return most;
 }
 
 }  // namespace
@@ -38,5 +73,84 @@ void RopeOnDevice(at::Tensor& x, const at::Tensor& positions, const at::Tensor& 
                          static_cast<float>(attention_scaling), heads, head_dim, x.size(0),
                          CurrentStream(x)));
 }
+
+at::Tensor PagesOnDevice(const KvPageLayout& layout, const at::Tensor& k, const at::Tensor& v,
+                         const at::Tensor& positions) {
+  const c10::DeviceGuard device(k.device());
+  const std::int64_t rows = k.size(0), heads = k.size(1);
+  const std::int64_t pages = (rows + kPageRows - 1) / kPageRows;
+  const std::int64_t bytes = static_cast<std::int64_t>(layout.page_bytes());
+  at::Tensor slab = at::zeros({heads * pages * bytes}, k.options().dtype(at::kByte));
+  std::byte* base = reinterpret_cast<std::byte*>(slab.mutable_data_ptr<std::uint8_t>());
+  std::vector<std::byte*> table;
+  std::vector<std::int32_t> page_rows;
+  for (std::int64_t r = 0; r < rows; ++r) {
+    page_rows.push_back(static_cast<std::int32_t>(r % kPageRows));
+    for (std::int64_t h = 0; h < heads; ++h) {
+      table.push_back(base + (h * pages + r / kPageRows) * bytes);
+    }
+  }
+  const at::Tensor device_table = Upload(table, k), device_rows = Upload(page_rows, k);
+  cuda::KvRowsArgs args;
+  // The kernel only reads them.
+  args.k = const_cast<float*>(k.const_data_ptr<float>());
+  args.v = const_cast<float*>(v.const_data_ptr<float>());
+  args.ldk = args.ldv = heads * layout.head_dim;
+  args.pages = As<std::byte*>(device_table);
+  args.rows = As<std::int32_t>(device_rows);
+  args.n = rows;
+  args.kv_heads = static_cast<int>(heads);
+  CheckLaunch("paged_kv", cuda::WriteKvRows(layout, args, positions.const_data_ptr<std::int32_t>(),
+                                            {}, CurrentStream(k)));
+  return slab;
+}
+
+void AttentionOnDevice(const DeviceTask& task, at::Tensor& out, at::Tensor& lse) {
+  const c10::DeviceGuard device(task.q.device());
+  const std::int32_t q_begin[] = {0, static_cast<std::int32_t>(task.q.size(0))};
+  const AttentionPlan plan = PlanAttention({task.shape.q_heads, task.shape.kv_heads,
+                                            task.shape.head_dim, MaxPages(task), SmCount(task.q)},
+                                           q_begin, 1);
+  const at::Tensor segments = Upload(task.segments, task.q),
+                   offsets = Upload(task.segment_offsets, task.q),
+                   tiles = Upload(plan.tiles, task.q);
+  at::Tensor workspace =
+      at::empty({static_cast<std::int64_t>(plan.workspace_floats)}, task.q.options());
+  cuda::AttentionArgs args;
+  args.q = task.q.const_data_ptr<float>();
+  args.ldq = args.ldo = task.q.size(1) * task.q.size(2);
+  args.q_positions = task.q_positions.const_data_ptr<std::int32_t>();
+  args.segments = As<KvSegment>(segments);
+  args.segment_offsets = As<std::int32_t>(offsets);
+  args.tiles = As<AttentionTile>(tiles);
+  args.out = out.mutable_data_ptr<float>();
+  args.lse = lse.mutable_data_ptr<float>();
+  args.workspace = workspace.mutable_data_ptr<float>();
+  CheckLaunch("attention",
+              cuda::Attention(task.shape, task.layout, plan, args, CurrentStream(task.q)));
+}
+
+void KeyMassOnDevice(const DeviceTask& task, const at::Tensor& lse, at::Tensor& mass) {
+  const c10::DeviceGuard device(task.q.device());
+  std::vector<std::int32_t> rows;
+  for (const KvSegment& s : task.segments) rows.push_back(s.num_rows);
+  const KeyMassPlan plan = PlanKeyMass(task.shape.head_dim, task.shape.kv_heads, rows.data(),
+                                       task.segment_offsets.data());
+  const at::Tensor segments = Upload(task.segments, task.q),
+                   offsets = Upload(task.segment_offsets, task.q);
+  AttentionTask args;
+  args.q = task.q.const_data_ptr<float>();
+  args.ldq = task.q.size(1) * task.q.size(2);
+  args.q_positions = task.q_positions.const_data_ptr<std::int32_t>();
+  args.num_q = static_cast<std::int32_t>(task.q.size(0));
+  args.segments = As<KvSegment>(segments);
+  args.segment_offsets = As<std::int32_t>(offsets);
+  // The kernel only reads it.
+  args.lse = const_cast<float*>(lse.const_data_ptr<float>());
+  CheckLaunch("key_mass", cuda::KeyMass(task.shape, task.layout, plan, args,
+                                        mass.mutable_data_ptr<float>(), CurrentStream(task.q)));
+}
+
+int CudaDevices() { return cuda::DeviceCount(); }
 
 }  // namespace baton::torch_ops

@@ -35,8 +35,15 @@ void CheckCpu(const char* op, const char* name, const at::Tensor& t) {
   TORCH_CHECK(t.device().is_cpu(), op, ": ", name, " must be on the CPU, is on ", t.device());
 }
 
-void CheckSameDevice(const char* op, const char* name, const at::Tensor& a, const at::Tensor& b) {
-  TORCH_CHECK(a.device() == b.device(), op, ": ", name, " is on ", b.device(), ", x on ",
+void CheckDevice(const char* op, const char* name, const at::Tensor& t) {
+  TORCH_CHECK(t.device().is_cpu() || t.device().is_cuda(), op, ": ", name,
+              " must be on the CPU or a CUDA device, is on ", t.device());
+}
+
+// `first` is the argument that decides where an op runs.
+void CheckSameDevice(const char* op, const char* first, const at::Tensor& a, const char* name,
+                     const at::Tensor& b) {
+  TORCH_CHECK(a.device() == b.device(), op, ": ", name, " is on ", b.device(), ", ", first, " on ",
               a.device());
 }
 
@@ -49,12 +56,13 @@ void CheckHeadDim(const char* op, std::int64_t head_dim) {
 
 at::Tensor RmsNorm(const at::Tensor& x, const at::Tensor& gamma, double eps, Executor& executor) {
   const at::Tensor in = Checked("rms_norm", "x", x, at::kFloat);
+  CheckDevice("rms_norm", "x", in);
   TORCH_CHECK(in.dim() >= 1 && in.size(-1) > 0, "rms_norm: x must have a last dimension");
   const std::int64_t d = in.size(-1);
   at::Tensor g;
   if (gamma.defined()) {
     g = CheckedShape("rms_norm", "gamma", gamma, at::kFloat, {d});
-    CheckSameDevice("rms_norm", "gamma", in, g);
+    CheckSameDevice("rms_norm", "x", in, "gamma", g);
   }
   const at::Tensor rows = in.reshape({-1, d});
   at::Tensor y = at::empty_like(rows);
@@ -71,13 +79,14 @@ at::Tensor RmsNorm(const at::Tensor& x, const at::Tensor& gamma, double eps, Exe
 at::Tensor Rope(const at::Tensor& x, const at::Tensor& positions, const at::Tensor& inv_freq,
                 double attention_scaling, Executor& executor) {
   const at::Tensor in = Checked("rope", "x", x, at::kFloat);
+  CheckDevice("rope", "x", in);
   TORCH_CHECK(in.dim() == 3, "rope: x must be [n, heads, head_dim], has shape ", in.sizes());
   const std::int64_t head_dim = in.size(2);
   TORCH_CHECK(head_dim % 2 == 0, "rope: head_dim must be even, is ", head_dim);
   const at::Tensor pos = CheckedShape("rope", "positions", positions, at::kInt, {in.size(0)});
   const at::Tensor freq = CheckedShape("rope", "inv_freq", inv_freq, at::kFloat, {head_dim / 2});
-  CheckSameDevice("rope", "positions", in, pos);
-  CheckSameDevice("rope", "inv_freq", in, freq);
+  CheckSameDevice("rope", "x", in, "positions", pos);
+  CheckSameDevice("rope", "x", in, "inv_freq", freq);
   at::Tensor y = in.clone();
   if (in.device().is_cpu()) {
     baton::Rope(y.mutable_data_ptr<float>(), y.size(1) * head_dim,
@@ -134,13 +143,24 @@ struct PagedKv::Pages {
   std::unique_ptr<std::byte, Free> slab;
   std::vector<std::vector<const std::byte*>> tables;  // [kv_heads][pages]
   std::vector<float> bias;                            // [rows], or empty
+  // Of CUDA pages, instead of the three before: bytes, addresses [kv_heads * pages] int64, bias.
+  c10::Device device = at::kCPU;
+  at::Tensor device_slab, device_tables, device_bias;
 
   KvSegment Segment(int head) const {
     KvSegment s;
-    s.pages = tables[static_cast<std::size_t>(head)].data();
     s.num_rows = rows;
-    s.bias = bias.empty() ? nullptr : bias.data();
     s.sorted = sorted;
+    if (device.is_cpu()) {
+      s.pages = tables[static_cast<std::size_t>(head)].data();
+      s.bias = bias.empty() ? nullptr : bias.data();
+      return s;
+    }
+    const std::int64_t pages = (rows + kPageRows - 1) / kPageRows;
+    s.pages =
+        reinterpret_cast<const std::byte* const*>(device_tables.const_data_ptr<std::int64_t>()) +
+        head * pages;
+    s.bias = device_bias.defined() ? device_bias.const_data_ptr<float>() : nullptr;
     return s;
   }
 };
@@ -148,6 +168,22 @@ struct PagedKv::Pages {
 std::int64_t PagedKv::rows() const { return pages_->rows; }
 int PagedKv::kv_heads() const { return pages_->kv_heads; }
 int PagedKv::head_dim() const { return pages_->layout.head_dim; }
+
+namespace {
+
+void FillOnDevice(const at::Tensor& k, const at::Tensor& v, const at::Tensor& positions,
+                  PagedKv::Pages* p) {
+  p->device_slab = PagesOnDevice(p->layout, k, v, positions);
+  const std::int64_t bytes = static_cast<std::int64_t>(p->layout.page_bytes());
+  const std::int64_t count = p->device_slab.numel() / bytes;
+  p->device_tables = at::arange(count, p->device_slab.options().dtype(at::kLong)) * bytes +
+                     reinterpret_cast<std::int64_t>(p->device_slab.const_data_ptr<std::uint8_t>());
+  if (p->rows > 1) {
+    p->sorted = positions.slice(0, 1).ge(positions.slice(0, 0, -1)).all().item<bool>();
+  }
+}
+
+}  // namespace
 
 PagedKv PagedKv::Create(const at::Tensor& k, const at::Tensor& v, const at::Tensor& positions,
                         const at::Tensor& bias, DType dtype) {
@@ -158,16 +194,25 @@ PagedKv PagedKv::Create(const at::Tensor& k, const at::Tensor& v, const at::Tens
   TORCH_CHECK(kc.size(0) <= INT32_MAX - kPageRows, "paged_kv: too many rows: ", kc.size(0));
   const at::Tensor vc = CheckedShape("paged_kv", "v", v, at::kFloat, kc.sizes());
   const at::Tensor pos = CheckedShape("paged_kv", "positions", positions, at::kInt, {kc.size(0)});
-  CheckCpu("paged_kv", "k", kc);
-  CheckCpu("paged_kv", "v", vc);
-  CheckCpu("paged_kv", "positions", pos);
+  CheckDevice("paged_kv", "k", kc);
+  CheckSameDevice("paged_kv", "k", kc, "v", vc);
+  CheckSameDevice("paged_kv", "k", kc, "positions", pos);
   auto p = std::make_shared<Pages>();
   p->layout = {static_cast<int>(kc.size(2)), dtype};
   p->rows = static_cast<std::int32_t>(kc.size(0));
   p->kv_heads = static_cast<int>(kc.size(1));
+  p->device = kc.device();
+  at::Tensor b;
   if (bias.defined()) {
-    const at::Tensor b = CheckedShape("paged_kv", "bias", bias, at::kFloat, {kc.size(0)});
-    CheckCpu("paged_kv", "bias", b);
+    b = CheckedShape("paged_kv", "bias", bias, at::kFloat, {kc.size(0)});
+    CheckSameDevice("paged_kv", "k", kc, "bias", b);
+  }
+  if (!kc.device().is_cpu()) {
+    p->device_bias = b;
+    FillOnDevice(kc, vc, pos, p.get());
+    return PagedKv(std::move(p));
+  }
+  if (b.defined()) {
     p->bias.assign(b.const_data_ptr<float>(), b.const_data_ptr<float>() + p->rows);
   }
   const std::size_t pages = static_cast<std::size_t>((p->rows + kPageRows - 1) / kPageRows);
@@ -196,7 +241,7 @@ PagedKv PagedKv::Create(const at::Tensor& k, const at::Tensor& v, const at::Tens
 
 namespace {
 
-// A checked call of the CPU op: tensors kept alive, the task pointing into them.
+// A checked call: tensors kept alive, the task pointing into them.
 struct Call {
   at::Tensor q, positions;
   AttentionShape shape;
@@ -209,9 +254,9 @@ struct Call {
        const std::vector<PagedKv>& kv, const AttentionOptions& options) {
     q = Checked(op, "q", q_in, at::kFloat);
     TORCH_CHECK(q.dim() == 3, op, ": q must be [n, q_heads, head_dim], has shape ", q.sizes());
-    CheckCpu(op, "q", q);
+    CheckDevice(op, "q", q);
     positions = CheckedShape(op, "q_positions", q_positions, at::kInt, {q.size(0)});
-    CheckCpu(op, "q_positions", positions);
+    CheckSameDevice(op, "q", q, "q_positions", positions);
     CheckHeadDim(op, q.size(2));
     shape.q_heads = static_cast<int>(q.size(1));
     shape.head_dim = static_cast<int>(q.size(2));
@@ -224,6 +269,8 @@ struct Call {
     for (const PagedKv& s : kv) {
       TORCH_CHECK(s.kv_heads() == shape.kv_heads && s.pages().layout == layout, op,
                   ": segments differ in heads, head_dim or dtype");
+      TORCH_CHECK(s.pages().device == q.device(), op, ": a segment is on ", s.pages().device,
+                  ", q on ", q.device());
     }
     shape.scale = static_cast<float>(
         options.scale != 0 ? options.scale : 1.0 / std::sqrt(static_cast<double>(q.size(2))));
@@ -242,6 +289,8 @@ struct Call {
     task.segment_offsets = offsets.data();
     task.ldo = task.ldq;
   }
+
+  DeviceTask OnDevice() const { return {shape, layout, segments, offsets, q, positions}; }
 };
 
 }  // namespace
@@ -252,6 +301,10 @@ std::vector<at::Tensor> Attention(const at::Tensor& q, const at::Tensor& q_posit
   Call call("attention", q, q_positions, segments, options);
   at::Tensor out = at::empty_like(call.q);
   at::Tensor lse = at::empty({call.q.size(0), call.q.size(1)}, call.q.options());
+  if (!call.q.device().is_cpu()) {
+    AttentionOnDevice(call.OnDevice(), out, lse);
+    return {out, lse};
+  }
   call.task.out = out.mutable_data_ptr<float>();
   call.task.lse = lse.mutable_data_ptr<float>();
   baton::Attention(call.shape, call.layout, &call.task, 1, executor);
@@ -264,10 +317,14 @@ at::Tensor KeyMass(const at::Tensor& q, const at::Tensor& q_positions, const at:
   Call call("key_mass", q, q_positions, segments, options);
   // The kernel only reads it.
   at::Tensor l = CheckedShape("key_mass", "lse", lse, at::kFloat, {call.q.size(0), call.q.size(1)});
-  CheckCpu("key_mass", "lse", l);
+  CheckSameDevice("key_mass", "q", call.q, "lse", l);
   std::int64_t rows = 0;
   for (const PagedKv& s : segments) rows += s.rows();
   at::Tensor mass = at::empty({call.shape.kv_heads, rows}, call.q.options());
+  if (!call.q.device().is_cpu()) {
+    KeyMassOnDevice(call.OnDevice(), l, mass);
+    return mass;
+  }
   call.task.lse = const_cast<float*>(l.const_data_ptr<float>());
   baton::KeyMass(call.shape, call.layout, call.task, mass.mutable_data_ptr<float>(), executor);
   return mass;

@@ -36,7 +36,8 @@ PackedMatrix Pack(const at::Tensor& w, DType dtype, Executor& executor);
 at::Tensor Linear(const at::Tensor& x, const PackedMatrix& w, const at::Tensor& bias,
                   Executor& executor);
 
-// Rows of KV in pages of the serving layout, the same rows for every head. CPU only. Immutable.
+// Rows of KV in pages of the serving layout, the same rows for every head, on the device of the
+// tensors they were made from. Immutable.
 class PagedKv {
  public:
   // k (rotated) and v [rows, kv_heads, head_dim] fp32; positions [rows] int32; bias [rows] fp32

@@ -2,8 +2,11 @@
 #include "kernels/torch/ops.h"
 
 #include <ATen/ATen.h>
+#include <dlfcn.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include "kernels/torch/device.h"
 
 namespace baton::torch_ops {
 namespace {
@@ -169,6 +172,57 @@ TEST_F(TorchOps, EmptyInputs) {
   const auto none = Attention(at::ones({2, 2, 8}), Arange(0, 2), {}, {}, *pool_);
   EXPECT_EQ(none[0].abs().max().item<float>(), 0.0f);
   EXPECT_TRUE(at::isinf(none[1]).all().item<bool>());
+}
+
+TEST_F(TorchOps, OtherDevicesAreRefused) {
+  const at::Tensor nowhere = at::empty({2, 8}, at::TensorOptions().device(at::kMeta));
+  EXPECT_THROW(RmsNorm(nowhere, {}, 1e-5, *pool_), c10::Error);
+  const at::Tensor k = at::empty({1, 2, 8}, at::TensorOptions().device(at::kMeta));
+  EXPECT_THROW(Rope(k, Arange(0, 1), at::ones({4}), 1.0, *pool_), c10::Error);
+  EXPECT_THROW(PagedKv::Create(k, k, Arange(0, 1), {}, DType::kF32), c10::Error);
+  EXPECT_THROW(Attention(k, Arange(0, 1), {}, {}, *pool_), c10::Error);
+}
+
+// The same calls on CUDA tensors take the device kernels. Needs a CUDA device; skipped only where
+// there is none.
+class TorchOpsCuda : public TorchOps {
+ protected:
+  void SetUp() override {
+    if (CudaDevices() == 0) GTEST_SKIP() << "needs a CUDA device and CUDA kernels";
+    // Registers Torch's own CUDA ops, which only a process with a GPU needs.
+    ASSERT_NE(dlopen("libtorch_cuda.so", RTLD_NOW | RTLD_GLOBAL), nullptr) << dlerror();
+  }
+  static at::Tensor Gpu(const at::Tensor& t) { return t.to(at::kCUDA); }
+  static at::Tensor Cpu(const at::Tensor& t) { return t.to(at::kCPU); }
+};
+
+TEST_F(TorchOpsCuda, ElementwiseEqualsTheCpu) {
+  const at::Tensor x = at::randn({3, 5, 577}), gamma = at::randn({577});
+  const at::Tensor want = RmsNorm(x, gamma, 1e-5, *pool_);
+  EXPECT_LT(MaxDifference(Cpu(RmsNorm(Gpu(x), Gpu(gamma), 1e-5, *pool_)), want), 4e-5);
+  const at::Tensor y = at::randn({7, 3, 64}), freq = at::rand({32});
+  EXPECT_TRUE(at::equal(Cpu(Rope(Gpu(y), Gpu(Arange(100, 107)), Gpu(freq), 1.0, *pool_)),
+                        Rope(y, Arange(100, 107), freq, 1.0, *pool_)));
+}
+
+TEST_F(TorchOpsCuda, AttentionAndKeyMassEqualTheCpu) {
+  for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
+    for (const std::int64_t n : {1, 50}) {
+      const at::Tensor q = at::randn({n, 6, 64}), q_positions = Arange(150 - n, 150);
+      const at::Tensor k = at::randn({150, 2, 64}), v = at::randn({150, 2, 64}),
+                       bias = at::randn({150}), rows = Arange(0, 150);
+      const std::vector<PagedKv> cpu = {PagedKv::Create(k, v, rows, bias, dtype)};
+      const std::vector<PagedKv> gpu = {
+          PagedKv::Create(Gpu(k), Gpu(v), Gpu(rows), Gpu(bias), dtype)};
+      const auto want = Attention(q, q_positions, cpu, {}, *pool_);
+      const auto got = Attention(Gpu(q), Gpu(q_positions), gpu, {}, *pool_);
+      EXPECT_LT(MaxDifference(Cpu(got[0]), want[0]), 4e-6 * v.abs().max().item<double>());
+      EXPECT_LT(MaxDifference(Cpu(got[1]), want[1]), 4e-5);
+      EXPECT_LT(MaxDifference(Cpu(KeyMass(Gpu(q), Gpu(q_positions), got[1], gpu, {}, *pool_)),
+                              KeyMass(q, q_positions, want[1], cpu, {}, *pool_)),
+                4e-4);
+    }
+  }
 }
 
 }  // namespace
