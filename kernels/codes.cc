@@ -1,33 +1,25 @@
 #include "kernels/codes.h"
 
-#include <cmath>
+#include <cstring>
+
+#include "kernels/quantize.h"
 
 namespace baton {
 namespace {
 
-void QuantizeInt8(const float* x, std::uint8_t* codes, std::uint16_t* scales) {
-  float max_abs = 0.0f;
-  for (int i = 0; i < kCodeBlock; ++i) max_abs = MaxT(std::fabs(x[i]), max_abs);
-  const float d = Int8Scale(max_abs), inverse = InverseScale(d);
-  scales[0] = FloatToHalf(d);
-  for (int i = 0; i < kCodeBlock; ++i) {
-    codes[i] = static_cast<std::uint8_t>(Int8Code(x[i], inverse));
-  }
-}
+static_assert(kCodeBlock == kQuantBlock);
 
-void QuantizeInt4(const float* x, std::uint8_t* codes, std::uint16_t* scales) {
-  float min = x[0], max = x[0];
-  for (int i = 1; i < kCodeBlock; ++i) {
-    min = MinT(x[i], min);
-    max = MaxT(x[i], max);
+void Quantize(CodeType type, const float* x, std::uint8_t* codes, std::uint16_t* scales) {
+  if (type == CodeType::kInt8) {
+    const BlockQ8_0 b = QuantizeInt8(x, kCodeBlock);
+    std::memcpy(codes, b.qs, sizeof b.qs);
+    scales[0] = b.d;
+    return;
   }
-  const float d = Int4Scale(min, max), inverse = InverseScale(d);
-  scales[0] = FloatToHalf(d);
-  scales[1] = FloatToHalf(min);
-  for (int i = 0; i < kCodeBlock / 2; ++i) {
-    codes[i] = static_cast<std::uint8_t>(Int4Code(x[i], min, inverse) |
-                                         Int4Code(x[i + kCodeBlock / 2], min, inverse) << 4);
-  }
+  const BlockQ4_1 b = QuantizeInt4(x, kCodeBlock);
+  std::memcpy(codes, b.qs, sizeof b.qs);
+  scales[0] = b.d;
+  scales[1] = b.m;
 }
 
 void Dequantize(CodeType type, const std::uint8_t* codes, const std::uint16_t* scales, float* y) {
@@ -53,8 +45,7 @@ void QuantizeRows(const float* x, std::int64_t ldx, std::int64_t n, std::int64_t
   executor.ParallelFor(n * blocks, 512, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t b = begin; b < end; ++b) {
       const float* src = x + b / blocks * ldx + b % blocks * kCodeBlock;
-      auto* fn = type == CodeType::kInt8 ? QuantizeInt8 : QuantizeInt4;
-      fn(src, codes + b * CodeBlockBytes(type), scales + b * CodeBlockScales(type));
+      Quantize(type, src, codes + b * CodeBlockBytes(type), scales + b * CodeBlockScales(type));
     }
   });
 }

@@ -1,5 +1,10 @@
-// Rows of fp32 to int8 or int4 codes and back, and a product with a matrix kept as codes. The
-// formats are described in codes_math.h. CPU reference of the device's versions.
+// Rows of fp32 to int8 or int4 codes and back, and a product with a matrix kept as codes. The same
+// codes and scales as in the blocks of quantize.h, but planar, so that a device reads codes in
+// whole vectors (a block of Q8_0 has 34 bytes):
+//   int8: codes [rows][cols],     scales fp16 [rows][cols / 32]
+//   int4: codes [rows][cols / 2], scales fp16 [rows][cols / 32][2] = {d, m}
+// Byte j of an int4 block holds value j in its low half and value j + 16 in its high half. CPU
+// reference of the device's versions.
 #pragma once
 
 #include <cstdint>

@@ -1,18 +1,12 @@
-// int8 and int4 codes in blocks of 32 values that share a scale: per-element arithmetic, shared by
-// CPU and CUDA. C++17.
+// int8 and int4 codes in blocks of 32 values that share a scale: the arithmetic per element, shared
+// by GGUF's blocks (quantize.h), planar codes (codes.h) and CUDA. C++17.
 //
-// The rules are those of GGUF's Q8_0 and Q4_1:
+// The rules are ggml's for Q8_0 and Q4_1:
 //   int8: d = max|x| / 127,          q = round(x / d) in [-127, 127],           x' = q * d
 //   int4: d = (max - min) / 15, m = min,  q = floor((x - m) / d + 0.5) in [0, 15],  x' = q * d + m
-// q is computed with the unrounded d; d and m are stored as fp16. The layout is planar, so that a
-// device reads codes in whole vectors (a Q8_0 block has 34 bytes):
-//   int8: codes [rows][cols],     scales fp16 [rows][cols / 32]
-//   int4: codes [rows][cols / 2], scales fp16 [rows][cols / 32][2] = {d, m}
-// Byte j of an int4 block holds value j in its low half and value j + 16 in its high half.
+// q is computed with the unrounded d; d and m are stored as fp16. A NaN gets the least code.
 #pragma once
 
-#include <cmath>
-#include <cstddef>
 #include <cstdint>
 
 #include "kernels/convert_math.h"
@@ -34,15 +28,18 @@ constexpr const char* CodeTypeName(CodeType t) { return t == CodeType::kInt8 ? "
 BATON_HD float InverseScale(float d) { return d != 0.0f ? 1.0f / d : 0.0f; }
 
 BATON_HD float Int8Scale(float max_abs) { return max_abs / 127.0f; }
-// Half away from zero, as ggml rounds. The limits only act where 1 / d overflows.
+// Halves away from zero, as ggml rounds. The limits only act where 1 / d overflows.
 BATON_HD int Int8Code(float x, float inverse) {
-  const float t = MaxT(-127.0f, MinT(127.0f, x * inverse));
-  return static_cast<int>(t + (t < 0.0f ? -0.5f : 0.5f));
+  const float t = MinT(MaxT(x * inverse, -127.0f), 127.0f);
+  const int whole = static_cast<int>(t);
+  // Exact, where t + 0.5 is not: 0.49999997 + 0.5 rounds to 1.
+  const float rest = t - static_cast<float>(whole);
+  return whole + (rest >= 0.5f ? 1 : 0) - (rest <= -0.5f ? 1 : 0);
 }
 
 BATON_HD float Int4Scale(float min, float max) { return (max - min) / 15.0f; }
 BATON_HD int Int4Code(float x, float min, float inverse) {
-  return static_cast<int>(MaxT(0.0f, MinT(15.0f, (x - min) * inverse + 0.5f)));
+  return static_cast<int>(MinT(MaxT((x - min) * inverse + 0.5f, 0.0f), 15.0f));
 }
 
 // An unsigned byte as fp32 without the slow conversion: 2^23 + b has b in its lowest bits.

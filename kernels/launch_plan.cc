@@ -105,7 +105,8 @@ AttentionPlan PlanAttention(const AttentionSizes& sizes, const std::int32_t* q_b
   }
   plan.split_tiles = static_cast<int>(plan.tiles.size());
   if (plan.split_tiles > 0) {
-    plan.split_rows = PowerOfTwo(most_rows);
+    // What the kernel is compiled for: decoding with and without groups, and full tiles.
+    plan.split_rows = most_rows <= 1 ? 1 : most_rows <= 4 ? 4 : kMaxSplitRows;
     plan.head_tiles = static_cast<int>(CeilDiv(group, kMaxSplitRows));
     PlanSplits(sizes, &plan);
   }

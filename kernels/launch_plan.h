@@ -57,7 +57,7 @@ struct AttentionPlan {
   int split_tiles = 0;
 
   // Split kernel.
-  int split_rows = 0;  // query rows (queries x heads) of a block: 1, 2, 4 or 8
+  int split_rows = 0;  // query rows (queries x heads) of a block: 1, 4 or 8
   int head_tiles = 0;  // blocks per KV head, when its group has more than 8 query heads
   int splits = 0;
   int pages_per_split = 0;

@@ -230,19 +230,22 @@ __global__ void SplitKernel(AttentionShape shape, KvPageLayout layout, int split
   const std::int64_t block = static_cast<std::int64_t>(blockIdx.z) * gridDim.y + blockIdx.y;
   for (int r = 0; r < rows.rows; ++r) {
     const SoftmaxState s = MergeAll(max + r, sum + r, warps, kRows);
-    float* part = Partial(a.workspace, block, kRows, r, splits, static_cast<int>(blockIdx.x), hd);
+    // One split writes the result itself and has no workspace.
+    float* part =
+        splits > 1 ? Partial(a.workspace, block, kRows, r, splits, static_cast<int>(blockIdx.x), hd)
+                   : nullptr;
     for (int d = static_cast<int>(threadIdx.x); d < hd; d += static_cast<int>(blockDim.x)) {
       float total = 0.0f;
       for (int w = 0; w < warps; ++w) {
         total = fmaf(o[(w * kRows + r) * hd + d], ExpBelow(max[w * kRows + r], s.max), total);
       }
-      if (splits == 1) {
+      if (part == nullptr) {
         WriteRow(a, shape, rows.Query(r), rows.Head(r), s, d, total);
       } else {
         part[d] = total;
       }
     }
-    if (splits > 1 && threadIdx.x == 0) {
+    if (part != nullptr && threadIdx.x == 0) {
       part[hd] = s.max;
       part[hd + 1] = s.sum;
     }
@@ -271,10 +274,7 @@ using SplitFn = void (*)(AttentionShape, KvPageLayout, int, int, int, AttentionA
 
 template <DType D>
 SplitFn SplitKernelFor(int rows) {
-  return rows == 1   ? SplitKernel<D, 1>
-         : rows == 2 ? SplitKernel<D, 2>
-         : rows == 4 ? SplitKernel<D, 4>
-                     : SplitKernel<D, 8>;
+  return rows == 1 ? SplitKernel<D, 1> : rows == 4 ? SplitKernel<D, 4> : SplitKernel<D, 8>;
 }
 
 }  // namespace

@@ -21,9 +21,9 @@ __device__ __forceinline__ float RowSum(float x) {
 }
 
 // Grid: (tiles, kv_heads). kDims: dimensions of a thread, head_dim <= 16 * kDims.
-template <DType D, int kKeys, int kDims>
+template <int kKeys, int kDims>
 __global__ void TiledKernel(AttentionShape shape, KvPageLayout layout, AttentionArgs a) {
-  using Tile = KeyTile<D, kKeys>;
+  using Tile = KeyTile<kKeys>;
   constexpr int kRows = Tile::kRows, kPages = Tile::kPages;
   const int hd = layout.head_dim;
   const int tx = static_cast<int>(threadIdx.x) % 16, ty = static_cast<int>(threadIdx.x) / 16;
@@ -127,21 +127,11 @@ __global__ void TiledKernel(AttentionShape shape, KvPageLayout layout, Attention
   }
 }
 
-using TiledFn = void (*)(AttentionShape, KvPageLayout, AttentionArgs);
-
-template <DType D>
-TiledFn TiledKernelFor(int keys) {
-  return keys == 64 ? TiledKernel<D, 64, 8> : TiledKernel<D, 32, 16>;
-}
-
 }  // namespace
 
 LaunchStatus AttentionTiled(const AttentionShape& shape, const KvPageLayout& layout,
                             const AttentionPlan& plan, const AttentionArgs& args, Stream stream) {
-  const TiledFn kernel = layout.dtype == DType::kF32 ? TiledKernelFor<DType::kF32>(plan.tile_rows)
-                         : layout.dtype == DType::kBF16
-                             ? TiledKernelFor<DType::kBF16>(plan.tile_rows)
-                             : TiledKernelFor<DType::kF16>(plan.tile_rows);
+  auto* kernel = plan.tile_rows == 64 ? TiledKernel<64, 8> : TiledKernel<32, 16>;
   AttentionArgs part = args;
   part.tiles = args.tiles + plan.split_tiles;
   return Launch(

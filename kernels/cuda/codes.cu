@@ -248,11 +248,17 @@ ProductFn ProductKernelFor(int rows) {
                      : ProductKernel<T, 8, 2>;
 }
 
+// A wrong address would end the process's use of the device.
+bool Aligned(const std::uint8_t* codes, const std::uint16_t* scales) {
+  return Aligned16(codes, 0) && reinterpret_cast<std::uintptr_t>(scales) % 4 == 0;
+}
+
 }  // namespace
 
 LaunchStatus QuantizeRows(const float* x, std::int64_t ldx, std::int64_t n, std::int64_t d,
                           CodeType type, std::uint8_t* codes, std::uint16_t* scales,
                           Stream stream) {
+  if (!Aligned(codes, scales)) return Refused("quantize_rows");
   const bool vector = Aligned16(x, ldx);
   auto* kernel = type == CodeType::kInt8 ? (vector ? QuantizeKernel<CodeType::kInt8, true>
                                                    : QuantizeKernel<CodeType::kInt8, false>)
@@ -265,6 +271,7 @@ LaunchStatus QuantizeRows(const float* x, std::int64_t ldx, std::int64_t n, std:
 LaunchStatus DequantizeRows(const std::uint8_t* codes, const std::uint16_t* scales, std::int64_t n,
                             std::int64_t d, CodeType type, float* y, std::int64_t ldy,
                             Stream stream) {
+  if (!Aligned(codes, scales)) return Refused("dequantize_rows");
   const bool vector = Aligned16(y, ldy);
   auto* kernel = type == CodeType::kInt8 ? (vector ? DequantizeKernel<CodeType::kInt8, true>
                                                    : DequantizeKernel<CodeType::kInt8, false>)
@@ -277,6 +284,7 @@ LaunchStatus DequantizeRows(const std::uint8_t* codes, const std::uint16_t* scal
 LaunchStatus EmbeddingCodes(const std::uint8_t* codes, const std::uint16_t* scales, CodeType type,
                             std::int64_t vocab, std::int64_t d, const std::int32_t* ids,
                             std::int64_t n, float* y, std::int64_t ldy, Stream stream) {
+  if (!Aligned(codes, scales)) return Refused("embedding_codes");
   const bool vector = Aligned16(y, ldy);
   auto* kernel = type == CodeType::kInt8 ? (vector ? EmbeddingCodesKernel<CodeType::kInt8, true>
                                                    : EmbeddingCodesKernel<CodeType::kInt8, false>)
@@ -289,6 +297,9 @@ LaunchStatus EmbeddingCodes(const std::uint8_t* codes, const std::uint16_t* scal
 LaunchStatus MultiplyCodes(const std::uint8_t* codes, const std::uint16_t* scales, CodeType type,
                            std::int64_t rows, std::int64_t cols, const float* x, std::int64_t ldx,
                            std::int64_t n, float* y, std::int64_t ldy, Stream stream) {
+  if (!Aligned(codes, scales) || !Aligned16(x, ldx) || n > kMaxCodeProductRows) {
+    return Refused("multiply_codes");
+  }
   const CodeProductPlan plan = PlanCodeProduct(n, rows);
   const ProductFn kernel = type == CodeType::kInt8 ? ProductKernelFor<CodeType::kInt8>(plan.rows)
                                                    : ProductKernelFor<CodeType::kInt4>(plan.rows);

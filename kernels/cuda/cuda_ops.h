@@ -132,13 +132,15 @@ LaunchStatus SurprisalChunk(const float* logits, std::int64_t ld, std::int64_t n
 LaunchStatus SurprisalFinish(const float* state, std::int64_t n, float* surprisal, float* lse,
                              Stream stream);
 
-// As the functions of the same names in codes.h. Codes must be aligned to 16 bytes, scales to 4.
+// As the functions of the same names in codes.h; of a block with zeros of both signs, the signs of
+// its scale and minimum may differ. Codes must be aligned to 16 bytes, scales to 4: anything else
+// is refused as an invalid value.
 LaunchStatus QuantizeRows(const float* x, std::int64_t ldx, std::int64_t n, std::int64_t d,
                           CodeType type, std::uint8_t* codes, std::uint16_t* scales, Stream stream);
 LaunchStatus DequantizeRows(const std::uint8_t* codes, const std::uint16_t* scales, std::int64_t n,
                             std::int64_t d, CodeType type, float* y, std::int64_t ldy,
                             Stream stream);
-// Up to 8 rows of x (n <= 8), aligned to 16 bytes with ldx a multiple of 4.
+// Up to 8 rows of x (n <= 8), aligned to 16 bytes with ldx a multiple of 4; refused otherwise.
 LaunchStatus MultiplyCodes(const std::uint8_t* codes, const std::uint16_t* scales, CodeType type,
                            std::int64_t rows, std::int64_t cols, const float* x, std::int64_t ldx,
                            std::int64_t n, float* y, std::int64_t ldy, Stream stream);

@@ -34,10 +34,10 @@ __device__ TilePlace FindTile(const AttentionTask& task, int head, int tile, int
 }
 
 // Grid: (tiles, kv_heads).
-template <DType D, int kKeys>
+template <int kKeys>
 __global__ void KeyMassKernel(AttentionShape shape, KvPageLayout layout, AttentionTask task,
                               float* mass) {
-  using Tile = KeyTile<D, kKeys>;
+  using Tile = KeyTile<kKeys>;
   constexpr int kRows = Tile::kRows, kPages = Tile::kPages;
   const int hd = layout.head_dim;
   const int tx = static_cast<int>(threadIdx.x) % 16, ty = static_cast<int>(threadIdx.x) / 16;
@@ -95,22 +95,12 @@ __global__ void KeyMassKernel(AttentionShape shape, KvPageLayout layout, Attenti
   mass[place.mass + key] = sum;
 }
 
-using KeyMassFn = void (*)(AttentionShape, KvPageLayout, AttentionTask, float*);
-
-template <DType D>
-KeyMassFn KeyMassKernelFor(int keys) {
-  return keys == 64 ? KeyMassKernel<D, 64> : KeyMassKernel<D, 32>;
-}
-
 }  // namespace
 
 LaunchStatus KeyMass(const AttentionShape& shape, const KvPageLayout& layout,
                      const KeyMassPlan& plan, const AttentionTask& task, float* mass,
                      Stream stream) {
-  const KeyMassFn kernel = layout.dtype == DType::kF32 ? KeyMassKernelFor<DType::kF32>(plan.keys)
-                           : layout.dtype == DType::kBF16
-                               ? KeyMassKernelFor<DType::kBF16>(plan.keys)
-                               : KeyMassKernelFor<DType::kF16>(plan.keys);
+  auto* kernel = plan.keys == 64 ? KeyMassKernel<64> : KeyMassKernel<32>;
   return Launch("key_mass", kernel,
                 {dim3(static_cast<unsigned>(plan.tiles), static_cast<unsigned>(shape.kv_heads)),
                  kThreads, plan.shared_bytes},

@@ -50,6 +50,14 @@ LaunchStatus Launch(const char* name, void (*kernel)(P...), const LaunchSizes& s
   return status;
 }
 
+// The answer to arguments no kernel takes, in place of a launch.
+inline LaunchStatus Refused(const char* name) {
+  LaunchStatus status;
+  status.error = static_cast<int>(cudaErrorInvalidValue);
+  status.kernel = name;
+  return status;
+}
+
 // Blocks of `threads` that give each of `items` one thread, up to the limit.
 inline LaunchSizes ItemSizes(std::int64_t items, unsigned threads) {
   const std::int64_t blocks = (items + threads - 1) / threads;

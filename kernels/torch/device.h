@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "kernels/attention.h"
+#include "kernels/codes_math.h"
 
 namespace at {
 class Tensor;
@@ -19,6 +20,29 @@ void RmsNormOnDevice(const at::Tensor& x, const at::Tensor& gamma, double eps, a
 // x [n, heads, head_dim], rotated in place.
 void RopeOnDevice(at::Tensor& x, const at::Tensor& positions, const at::Tensor& inv_freq,
                   double attention_scaling);
+// y = silu(a) * b, all [n, d].
+void SiluMulOnDevice(const at::Tensor& a, const at::Tensor& b, std::int64_t n, std::int64_t d,
+                     at::Tensor& y);
+// y += a, both [n, d].
+void AddOnDevice(const at::Tensor& a, std::int64_t n, std::int64_t d, at::Tensor& y);
+// table [vocab, d], ids [n], y [n, d].
+void EmbeddingOnDevice(const at::Tensor& table, DType dtype, const at::Tensor& ids, at::Tensor& y);
+// logits [n, vocab], tokens [n].
+void ArgMaxOnDevice(const at::Tensor& logits, at::Tensor& tokens);
+// logits [n, vocab]; targets, surprisal, lse [n].
+void SurprisalOnDevice(const at::Tensor& logits, const at::Tensor& targets, at::Tensor& surprisal,
+                       at::Tensor& lse);
+
+// A matrix of codes, with or without its values: x or y [n, d].
+void QuantizeOnDevice(const at::Tensor& x, CodeType type, at::Tensor& codes, at::Tensor& scales);
+void DequantizeOnDevice(const at::Tensor& codes, const at::Tensor& scales, CodeType type,
+                        at::Tensor& y);
+// ids [n], y [n, d].
+void EmbeddingCodesOnDevice(const at::Tensor& codes, const at::Tensor& scales, CodeType type,
+                            const at::Tensor& ids, at::Tensor& y);
+// x [n, in], y [n, out].
+void LinearCodesOnDevice(const at::Tensor& x, const at::Tensor& codes, const at::Tensor& scales,
+                         CodeType type, at::Tensor& y);
 
 // k, v [rows, kv_heads, head_dim] and positions [rows] written into pages: a byte tensor
 // [kv_heads * pages * page_bytes] with the pages of one head after the other.

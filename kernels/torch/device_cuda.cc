@@ -41,6 +41,10 @@ const T* As(const at::Tensor& bytes) {
   return reinterpret_cast<const T*>(bytes.const_data_ptr<std::uint8_t>());
 }
 
+const std::uint16_t* HalfBits(const at::Tensor& scales) {
+  return static_cast<const std::uint16_t*>(scales.const_data_ptr());
+}
+
 int MaxPages(const DeviceTask& task) {
   int most = 0;
   for (std::size_t h = 0; h + 1 < task.segment_offsets.size(); ++h) {
@@ -72,6 +76,98 @@ void RopeOnDevice(at::Tensor& x, const at::Tensor& positions, const at::Tensor& 
                          positions.const_data_ptr<std::int32_t>(), inv_freq.const_data_ptr<float>(),
                          static_cast<float>(attention_scaling), heads, head_dim, x.size(0),
                          CurrentStream(x)));
+}
+
+void SiluMulOnDevice(const at::Tensor& a, const at::Tensor& b, std::int64_t n, std::int64_t d,
+                     at::Tensor& y) {
+  const c10::DeviceGuard device(a.device());
+  CheckLaunch("silu_mul", cuda::SiluMul(a.const_data_ptr<float>(), d, b.const_data_ptr<float>(), d,
+                                        n, d, y.mutable_data_ptr<float>(), d, CurrentStream(a)));
+}
+
+void AddOnDevice(const at::Tensor& a, std::int64_t n, std::int64_t d, at::Tensor& y) {
+  const c10::DeviceGuard device(a.device());
+  CheckLaunch("add", cuda::AddRows(y.mutable_data_ptr<float>(), d, a.const_data_ptr<float>(), d, n,
+                                   d, CurrentStream(a)));
+}
+
+void EmbeddingOnDevice(const at::Tensor& table, DType dtype, const at::Tensor& ids, at::Tensor& y) {
+  const c10::DeviceGuard device(table.device());
+  CheckLaunch("embedding",
+              cuda::EmbeddingRows(table.const_data_ptr(), dtype, table.size(0), table.size(1),
+                                  ids.const_data_ptr<std::int32_t>(), ids.size(0),
+                                  y.mutable_data_ptr<float>(), y.size(1), CurrentStream(table)));
+}
+
+void ArgMaxOnDevice(const at::Tensor& logits, at::Tensor& tokens) {
+  const c10::DeviceGuard device(logits.device());
+  const std::int64_t n = logits.size(0), d = logits.size(1);
+  const ReducePlan plan = PlanReduce(n, d, SmCount(logits));
+  at::Tensor workspace =
+      at::empty({static_cast<std::int64_t>(plan.workspace_floats)}, logits.options());
+  CheckLaunch("arg_max",
+              cuda::ArgMax(logits.const_data_ptr<float>(), d, n, d, plan,
+                           workspace.mutable_data_ptr<float>(),
+                           tokens.mutable_data_ptr<std::int32_t>(), CurrentStream(logits)));
+}
+
+void SurprisalOnDevice(const at::Tensor& logits, const at::Tensor& targets, at::Tensor& surprisal,
+                       at::Tensor& lse) {
+  const c10::DeviceGuard device(logits.device());
+  const std::int64_t n = logits.size(0), d = logits.size(1);
+  const ReducePlan plan = PlanReduce(n, d, SmCount(logits));
+  at::Tensor workspace =
+      at::empty({static_cast<std::int64_t>(plan.workspace_floats)}, logits.options());
+  at::Tensor state = at::empty({n, 3}, logits.options());
+  const cuda::Stream stream = CurrentStream(logits);
+  CheckLaunch("surprisal", cuda::SurprisalChunk(logits.const_data_ptr<float>(), d, n, d, 0,
+                                                targets.const_data_ptr<std::int32_t>(), plan,
+                                                workspace.mutable_data_ptr<float>(),
+                                                state.mutable_data_ptr<float>(), stream));
+  CheckLaunch("surprisal", cuda::SurprisalFinish(state.const_data_ptr<float>(), n,
+                                                 surprisal.mutable_data_ptr<float>(),
+                                                 lse.mutable_data_ptr<float>(), stream));
+}
+
+void QuantizeOnDevice(const at::Tensor& x, CodeType type, at::Tensor& codes, at::Tensor& scales) {
+  const c10::DeviceGuard device(x.device());
+  CheckLaunch(
+      "quantize_rows",
+      cuda::QuantizeRows(x.const_data_ptr<float>(), x.size(1), x.size(0), x.size(1), type,
+                         codes.mutable_data_ptr<std::uint8_t>(),
+                         static_cast<std::uint16_t*>(scales.mutable_data_ptr()), CurrentStream(x)));
+}
+
+void DequantizeOnDevice(const at::Tensor& codes, const at::Tensor& scales, CodeType type,
+                        at::Tensor& y) {
+  const c10::DeviceGuard device(codes.device());
+  CheckLaunch("dequantize_rows",
+              cuda::DequantizeRows(codes.const_data_ptr<std::uint8_t>(), HalfBits(scales),
+                                   y.size(0), y.size(1), type, y.mutable_data_ptr<float>(),
+                                   y.size(1), CurrentStream(codes)));
+}
+
+void EmbeddingCodesOnDevice(const at::Tensor& codes, const at::Tensor& scales, CodeType type,
+                            const at::Tensor& ids, at::Tensor& y) {
+  const c10::DeviceGuard device(codes.device());
+  CheckLaunch("embedding_codes",
+              cuda::EmbeddingCodes(codes.const_data_ptr<std::uint8_t>(), HalfBits(scales), type,
+                                   codes.size(0), y.size(1), ids.const_data_ptr<std::int32_t>(),
+                                   ids.size(0), y.mutable_data_ptr<float>(), y.size(1),
+                                   CurrentStream(codes)));
+}
+
+void LinearCodesOnDevice(const at::Tensor& x, const at::Tensor& codes, const at::Tensor& scales,
+                         CodeType type, at::Tensor& y) {
+  const c10::DeviceGuard device(x.device());
+  const std::int64_t n = x.size(0), in = x.size(1), out = y.size(1);
+  for (std::int64_t r = 0; r < n; r += kMaxCodeProductRows) {
+    CheckLaunch("linear_codes",
+                cuda::MultiplyCodes(codes.const_data_ptr<std::uint8_t>(), HalfBits(scales), type,
+                                    out, in, x.const_data_ptr<float>() + r * in, in,
+                                    std::min<std::int64_t>(n - r, kMaxCodeProductRows),
+                                    y.mutable_data_ptr<float>() + r * out, out, CurrentStream(x)));
+  }
 }
 
 at::Tensor PagesOnDevice(const KvPageLayout& layout, const at::Tensor& k, const at::Tensor& v,

@@ -2,13 +2,16 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <utility>
 
 #include "kernels/attention.h"
+#include "kernels/codes.h"
 #include "kernels/elementwise.h"
 #include "kernels/kv_write.h"
+#include "kernels/sampling.h"
 #include "kernels/torch/device.h"
 
 namespace baton::torch_ops {
@@ -50,6 +53,37 @@ void CheckSameDevice(const char* op, const char* first, const at::Tensor& a, con
 void CheckHeadDim(const char* op, std::int64_t head_dim) {
   TORCH_CHECK(head_dim > 0 && head_dim % 8 == 0 && head_dim <= kMaxHeadDim, op,
               ": head_dim must be a multiple of 8 up to ", kMaxHeadDim, ", is ", head_dim);
+}
+
+DType DTypeOf(const char* op, const char* name, at::ScalarType type) {
+  TORCH_CHECK(type == at::kFloat || type == at::kBFloat16 || type == at::kHalf, op, ": ", name,
+              " must be fp32, bf16 or fp16, is ", type);
+  return type == at::kFloat ? DType::kF32 : type == at::kBFloat16 ? DType::kBF16 : DType::kF16;
+}
+
+// ids [n] beside the table they index.
+at::Tensor CheckedIds(const char* op, const char* name, const at::Tensor& table,
+                      const at::Tensor& ids) {
+  const at::Tensor c = Checked(op, "ids", ids, at::kInt);
+  TORCH_CHECK(c.dim() == 1, op, ": ids must be [n], has shape ", c.sizes());
+  CheckSameDevice(op, name, table, "ids", c);
+  return c;
+}
+
+// Any tensor's elements as rows of its last dimension.
+struct Rows {
+  std::int64_t n, d;
+  explicit Rows(const at::Tensor& t)
+      : n(t.numel() / std::max<std::int64_t>(1, t.dim() > 0 ? t.size(-1) : 1)),
+        d(t.dim() > 0 ? t.size(-1) : 1) {}
+};
+
+at::Tensor CheckedLogits(const char* op, const at::Tensor& logits) {
+  const at::Tensor x = Checked(op, "logits", logits, at::kFloat);
+  CheckDevice(op, "logits", x);
+  TORCH_CHECK(x.dim() == 2 && x.size(1) <= INT32_MAX, op, ": logits must be [n, vocab], has shape ",
+              x.sizes());
+  return x;
 }
 
 }  // namespace
@@ -99,12 +133,203 @@ at::Tensor Rope(const at::Tensor& x, const at::Tensor& positions, const at::Tens
   return y;
 }
 
+at::Tensor SiluMul(const at::Tensor& gate, const at::Tensor& up, Executor& executor) {
+  const at::Tensor a = Checked("silu_mul", "gate", gate, at::kFloat);
+  CheckDevice("silu_mul", "gate", a);
+  const at::Tensor b = CheckedShape("silu_mul", "up", up, at::kFloat, a.sizes());
+  CheckSameDevice("silu_mul", "gate", a, "up", b);
+  at::Tensor y = at::empty_like(a);
+  const Rows rows(a);
+  if (a.device().is_cpu()) {
+    baton::SiluMul(a.const_data_ptr<float>(), rows.d, b.const_data_ptr<float>(), rows.d, rows.n,
+                   rows.d, y.mutable_data_ptr<float>(), rows.d, executor);
+  } else {
+    SiluMulOnDevice(a, b, rows.n, rows.d, y);
+  }
+  return y;
+}
+
+at::Tensor Add(const at::Tensor& x, const at::Tensor& y, Executor& executor) {
+  const at::Tensor a = Checked("add", "x", x, at::kFloat);
+  CheckDevice("add", "x", a);
+  const at::Tensor b = CheckedShape("add", "y", y, at::kFloat, a.sizes());
+  CheckSameDevice("add", "x", a, "y", b);
+  at::Tensor sum = a.clone();
+  const Rows rows(a);
+  if (a.device().is_cpu()) {
+    AddRows(sum.mutable_data_ptr<float>(), rows.d, b.const_data_ptr<float>(), rows.d, rows.n,
+            rows.d, executor);
+  } else {
+    AddOnDevice(b, rows.n, rows.d, sum);
+  }
+  return sum;
+}
+
+at::Tensor Embedding(const at::Tensor& table, const at::Tensor& ids) {
+  TORCH_CHECK(table.defined() && table.dim() == 2, "embedding: table must be [vocab, d]");
+  const DType dtype = DTypeOf("embedding", "table", table.scalar_type());
+  const at::Tensor t = Checked("embedding", "table", table, table.scalar_type());
+  CheckDevice("embedding", "table", t);
+  const at::Tensor rows = CheckedIds("embedding", "table", t, ids);
+  at::Tensor y = at::empty({rows.size(0), t.size(1)}, t.options().dtype(at::kFloat));
+  if (!t.device().is_cpu()) {
+    EmbeddingOnDevice(t, dtype, rows, y);
+    return y;
+  }
+  for (std::int64_t i = 0; i < rows.size(0); ++i) {
+    const std::int64_t id = rows.const_data_ptr<std::int32_t>()[i];
+    if (id >= 0 && id < t.size(0)) {
+      y[i].copy_(t[id]);
+    } else {
+      y[i].fill_(NAN);
+    }
+  }
+  return y;
+}
+
+at::Tensor ArgMax(const at::Tensor& logits) {
+  const at::Tensor x = CheckedLogits("arg_max", logits);
+  at::Tensor tokens = at::empty({x.size(0)}, x.options().dtype(at::kInt));
+  if (!x.device().is_cpu()) {
+    ArgMaxOnDevice(x, tokens);
+    return tokens;
+  }
+  for (std::int64_t i = 0; i < x.size(0); ++i) {
+    const float* row = x.const_data_ptr<float>() + i * x.size(1);
+    tokens.mutable_data_ptr<std::int32_t>()[i] =
+        static_cast<std::int32_t>(baton::ArgMax(row, x.size(1)));
+  }
+  return tokens;
+}
+
+std::vector<at::Tensor> Surprisal(const at::Tensor& logits, const at::Tensor& targets) {
+  const at::Tensor x = CheckedLogits("surprisal", logits);
+  const at::Tensor t = CheckedShape("surprisal", "targets", targets, at::kInt, {x.size(0)});
+  CheckSameDevice("surprisal", "logits", x, "targets", t);
+  at::Tensor surprisal = at::empty({x.size(0)}, x.options()), lse = at::empty_like(surprisal);
+  if (!x.device().is_cpu()) {
+    SurprisalOnDevice(x, t, surprisal, lse);
+    return {surprisal, lse};
+  }
+  for (std::int64_t i = 0; i < x.size(0); ++i) {
+    const float* row = x.const_data_ptr<float>() + i * x.size(1);
+    const std::int64_t target = t.const_data_ptr<std::int32_t>()[i];
+    const float total = LogSumExp(row, x.size(1));
+    lse.mutable_data_ptr<float>()[i] = total;
+    surprisal.mutable_data_ptr<float>()[i] =
+        target >= 0 && target < x.size(1) ? total - row[target] : NAN;
+  }
+  return {surprisal, lse};
+}
+
+std::vector<at::Tensor> QuantizeRows(const at::Tensor& x, CodeType type, Executor& executor) {
+  const at::Tensor in = Checked("quantize_rows", "x", x, at::kFloat);
+  CheckDevice("quantize_rows", "x", in);
+  TORCH_CHECK(in.dim() == 2 && in.size(1) % kCodeBlock == 0,
+              "quantize_rows: x must be [n, d], d a ", "multiple of ", kCodeBlock, ", has shape ",
+              in.sizes());
+  const std::int64_t n = in.size(0), blocks = in.size(1) / kCodeBlock;
+  at::Tensor codes = at::empty({n, blocks * CodeBlockBytes(type)}, in.options().dtype(at::kByte));
+  at::Tensor scales = at::empty({n, blocks * CodeBlockScales(type)}, in.options().dtype(at::kHalf));
+  if (in.device().is_cpu()) {
+    baton::QuantizeRows(in.const_data_ptr<float>(), in.size(1), n, in.size(1), type,
+                        codes.mutable_data_ptr<std::uint8_t>(),
+                        static_cast<std::uint16_t*>(scales.mutable_data_ptr()), executor);
+  } else {
+    QuantizeOnDevice(in, type, codes, scales);
+  }
+  return {codes, scales};
+}
+
+namespace {
+
+// A checked matrix of codes.
+struct CodeMatrix {
+  at::Tensor codes, scales;
+  std::int64_t rows = 0, cols = 0;
+
+  CodeMatrix(const char* op, const at::Tensor& c, const at::Tensor& s, CodeType type) {
+    codes = Checked(op, "codes", c, at::kByte);
+    CheckDevice(op, "codes", codes);
+    TORCH_CHECK(codes.dim() == 2 && codes.size(1) % CodeBlockBytes(type) == 0, op,
+                ": codes must be [n, blocks * ", CodeBlockBytes(type), "], has shape ",
+                codes.sizes());
+    rows = codes.size(0);
+    const std::int64_t blocks = codes.size(1) / CodeBlockBytes(type);
+    cols = blocks * kCodeBlock;
+    scales = CheckedShape(op, "scales", s, at::kHalf, {rows, blocks * CodeBlockScales(type)});
+    CheckSameDevice(op, "codes", codes, "scales", scales);
+  }
+
+  // Of one row, in host memory.
+  const std::uint8_t* Codes(std::int64_t row) const {
+    return codes.const_data_ptr<std::uint8_t>() + row * codes.size(1);
+  }
+  const std::uint16_t* Scales(std::int64_t row) const {
+    return static_cast<const std::uint16_t*>(scales.const_data_ptr()) + row * scales.size(1);
+  }
+  at::Tensor Floats(std::int64_t n, std::int64_t d) const {
+    return at::empty({n, d}, codes.options().dtype(at::kFloat));
+  }
+};
+
+}  // namespace
+
+at::Tensor DequantizeRows(const at::Tensor& codes, const at::Tensor& scales, CodeType type,
+                          Executor& executor) {
+  const CodeMatrix m("dequantize_rows", codes, scales, type);
+  at::Tensor y = m.Floats(m.rows, m.cols);
+  if (y.device().is_cpu()) {
+    baton::DequantizeRows(m.Codes(0), m.Scales(0), m.rows, m.cols, type,
+                          y.mutable_data_ptr<float>(), m.cols, executor);
+  } else {
+    DequantizeOnDevice(m.codes, m.scales, type, y);
+  }
+  return y;
+}
+
+at::Tensor EmbeddingCodes(const at::Tensor& codes, const at::Tensor& scales, CodeType type,
+                          const at::Tensor& ids, Executor& executor) {
+  const CodeMatrix m("embedding_codes", codes, scales, type);
+  const at::Tensor rows = CheckedIds("embedding_codes", "codes", m.codes, ids);
+  at::Tensor y = m.Floats(rows.size(0), m.cols);
+  if (!y.device().is_cpu()) {
+    EmbeddingCodesOnDevice(m.codes, m.scales, type, rows, y);
+    return y;
+  }
+  for (std::int64_t i = 0; i < rows.size(0); ++i) {
+    const std::int64_t id = rows.const_data_ptr<std::int32_t>()[i];
+    if (id >= 0 && id < m.rows) {
+      baton::DequantizeRows(m.Codes(id), m.Scales(id), 1, m.cols, type,
+                            y.mutable_data_ptr<float>() + i * m.cols, m.cols, executor);
+    } else {
+      y[i].fill_(NAN);
+    }
+  }
+  return y;
+}
+
+at::Tensor LinearCodes(const at::Tensor& x, const at::Tensor& codes, const at::Tensor& scales,
+                       CodeType type, Executor& executor) {
+  const CodeMatrix m("linear_codes", codes, scales, type);
+  const at::Tensor in = Checked("linear_codes", "x", x, at::kFloat);
+  TORCH_CHECK(in.dim() == 2 && in.size(1) == m.cols, "linear_codes: x must be [n, ", m.cols,
+              "], has shape ", in.sizes());
+  CheckSameDevice("linear_codes", "codes", m.codes, "x", in);
+  at::Tensor y = m.Floats(in.size(0), m.rows);
+  if (y.device().is_cpu()) {
+    MultiplyCodes(m.Codes(0), m.Scales(0), type, m.rows, m.cols, in.const_data_ptr<float>(), m.cols,
+                  in.size(0), y.mutable_data_ptr<float>(), m.rows, executor);
+  } else {
+    LinearCodesOnDevice(in, m.codes, m.scales, type, y);
+  }
+  return y;
+}
+
 PackedMatrix Pack(const at::Tensor& w, DType dtype, Executor& executor) {
   TORCH_CHECK(w.defined() && w.dim() == 2, "pack: w must be [out, in]");
   CheckCpu("pack", "w", w);
-  const at::ScalarType t = w.scalar_type();
-  TORCH_CHECK(t == at::kFloat || t == at::kBFloat16 || t == at::kHalf,
-              "pack: w must be fp32, bf16 or fp16, is ", t);
+  DTypeOf("pack", "w", w.scalar_type());
   const at::Tensor f = w.detach().to(at::kFloat).contiguous();
   return PackedMatrix::Pack(f.const_data_ptr<float>(), f.size(0), f.size(1), FormatOf(dtype),
                             executor);

@@ -11,6 +11,7 @@
 #include <memory>
 #include <vector>
 
+#include "kernels/codes_math.h"
 #include "kernels/dtype.h"
 #include "kernels/executor.h"
 #include "kernels/packed_matrix.h"
@@ -28,6 +29,37 @@ at::Tensor RmsNorm(const at::Tensor& x, const at::Tensor& gamma, double eps, Exe
 // [head_dim / 2] fp32. A new tensor.
 at::Tensor Rope(const at::Tensor& x, const at::Tensor& positions, const at::Tensor& inv_freq,
                 double attention_scaling, Executor& executor);
+
+// silu(gate) * up, element by element; both fp32 of one shape.
+at::Tensor SiluMul(const at::Tensor& gate, const at::Tensor& up, Executor& executor);
+
+// x + y, both fp32 of one shape.
+at::Tensor Add(const at::Tensor& x, const at::Tensor& y, Executor& executor);
+
+// Rows ids [n] int32 of table [vocab, d] (fp32, bf16 or fp16) as fp32 [n, d]. An id outside
+// [0, vocab) gives a row of NaN.
+at::Tensor Embedding(const at::Tensor& table, const at::Tensor& ids);
+
+// int32 [n]: the largest of each row of logits [n, vocab] fp32, the lowest index among equals; NaN
+// is never chosen, -1 where nothing else is.
+at::Tensor ArgMax(const at::Tensor& logits);
+
+// {lse - logits[i, targets[i]], lse}, both [n] fp32 in nats, of logits [n, vocab] fp32 and targets
+// [n] int32. A target outside [0, vocab) gives NaN.
+std::vector<at::Tensor> Surprisal(const at::Tensor& logits, const at::Tensor& targets);
+
+// x [n, d] fp32, d a multiple of 32, as codes (kernels/codes.h): {codes uint8 [n, d or d / 2],
+// scales fp16 [n, d / 32 (x 2 for int4)]}.
+std::vector<at::Tensor> QuantizeRows(const at::Tensor& x, CodeType type, Executor& executor);
+// The inverse: fp32 [n, d].
+at::Tensor DequantizeRows(const at::Tensor& codes, const at::Tensor& scales, CodeType type,
+                          Executor& executor);
+// Rows ids of a table of codes, as Embedding.
+at::Tensor EmbeddingCodes(const at::Tensor& codes, const at::Tensor& scales, CodeType type,
+                          const at::Tensor& ids, Executor& executor);
+// x [n, in] fp32 times the transposed matrix [out, in] of codes: fp32 [n, out].
+at::Tensor LinearCodes(const at::Tensor& x, const at::Tensor& codes, const at::Tensor& scales,
+                       CodeType type, Executor& executor);
 
 // CPU only. w [out, in] of fp32, bf16 or fp16, packed as `dtype`.
 PackedMatrix Pack(const at::Tensor& w, DType dtype, Executor& executor);

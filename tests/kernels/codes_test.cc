@@ -118,6 +118,17 @@ TEST(CodesMath, CodesStayInRangeForAnything) {
   }
 }
 
+// Where x + 0.5 rounds up to the next integer, and exact halves.
+TEST(CodesMath, RoundsHalvesAwayFromZeroExactly) {
+  const float below = std::nextafter(0.5f, 0.0f);
+  for (int q = -126; q <= 126; ++q) {
+    for (float x : {0.0f, below, 0.5f, -below, -0.5f, 0.25f}) {
+      const float at = static_cast<float>(q) + x;
+      ASSERT_EQ(Int8Code(at, 1.0f), static_cast<int>(std::round(at))) << at;
+    }
+  }
+}
+
 TEST(MultiplyCodes, EqualsTheFloat64Product) {
   auto pool = MakeThreadPool(2);
   const std::int64_t rows = 21, cols = 160, n = 3, ldx = cols + 3, ldy = rows + 2;

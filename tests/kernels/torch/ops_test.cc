@@ -50,6 +50,67 @@ TEST_F(TorchOps, RopeEqualsTheRotateHalfFormula) {
   EXPECT_TRUE(at::equal(x, before));
 }
 
+TEST_F(TorchOps, SiluMulAndAddEqualATen) {
+  const at::Tensor a = at::randn({3, 5, 577}) * 4, b = at::randn({3, 5, 577});
+  // Two roundings and an exp of 1 ulp.
+  const at::Tensor want = at::silu(a.to(at::kDouble)) * b.to(at::kDouble);
+  EXPECT_LT(((SiluMul(a, b, *pool_) - want).abs() / (want.abs() + 1e-30)).max().item<double>(),
+            2e-6);
+  EXPECT_TRUE(at::equal(Add(a, b, *pool_), a + b));
+  EXPECT_EQ(Add(at::ones({}), at::ones({}), *pool_).item<float>(), 2.0f);
+  EXPECT_EQ(SiluMul(at::empty({0, 4}), at::empty({0, 4}), *pool_).sizes(), at::IntArrayRef({0, 4}));
+  EXPECT_EQ(Add(at::empty({4, 0}), at::empty({4, 0}), *pool_).sizes(), at::IntArrayRef({4, 0}));
+}
+
+TEST_F(TorchOps, EmbeddingEqualsATen) {
+  for (const at::ScalarType type : {at::kFloat, at::kBFloat16, at::kHalf}) {
+    const at::Tensor table = at::randn({20, 33}).to(type);
+    const at::Tensor ids = at::tensor({19, 0, 7, 7}, at::kInt);
+    EXPECT_TRUE(at::equal(Embedding(table, ids), at::embedding(table, ids).to(at::kFloat)));
+  }
+  const at::Tensor outside = Embedding(at::ones({2, 3}), at::tensor({2, -1, 1}, at::kInt));
+  EXPECT_TRUE(outside.slice(0, 0, 2).isnan().all().item<bool>());
+  EXPECT_TRUE(at::equal(outside[2], at::ones({3})));
+}
+
+TEST_F(TorchOps, ArgMaxAndSurprisalEqualATen) {
+  at::Tensor logits = at::randn({6, 5000}) * 4;
+  logits[1].fill_(2.0f);
+  EXPECT_TRUE(at::equal(ArgMax(logits).slice(0, 2), logits.argmax(-1).to(at::kInt).slice(0, 2)));
+  EXPECT_EQ(ArgMax(logits)[1].item<int>(), 0);
+  EXPECT_EQ(ArgMax(at::full({1, 3}, NAN))[0].item<int>(), -1);
+  const at::Tensor targets = at::tensor({0, 1, 4999, 77, 5000, -1}, at::kInt);
+  const auto got = Surprisal(logits, targets);
+  const at::Tensor lse = logits.to(at::kDouble).logsumexp(-1);
+  EXPECT_LT(MaxDifference(got[1], lse), 4e-6);
+  const at::Tensor want =
+      lse.slice(0, 0, 4) -
+      logits.slice(0, 0, 4).gather(1, targets.slice(0, 0, 4).to(at::kLong).unsqueeze(1)).squeeze(1);
+  EXPECT_LT(MaxDifference(got[0].slice(0, 0, 4), want), 8e-6);
+  EXPECT_TRUE(got[0].slice(0, 4).isnan().all().item<bool>());
+}
+
+// The codes themselves are checked against the gguf package in tests/kernels/codes_test.cc.
+TEST_F(TorchOps, CodesComeBackWithinHalfAStep) {
+  const at::Tensor w = at::randn({12, 96}), x = at::randn({11, 96});
+  for (const CodeType type : {CodeType::kInt8, CodeType::kInt4}) {
+    const auto m = QuantizeRows(w, type, *pool_);
+    const at::Tensor back = DequantizeRows(m[0], m[1], type, *pool_);
+    const at::Tensor blocks = w.reshape({12, 3, 32});
+    const at::Tensor step = type == CodeType::kInt8 ? blocks.abs().amax(-1) / 127
+                                                    : (blocks.amax(-1) - blocks.amin(-1)) / 15;
+    // Rounding the scale and the minimum to fp16 adds 2^-11 of at most 10.
+    const at::Tensor error = (back - w).abs().reshape({12, 3, 32}).amax(-1);
+    EXPECT_TRUE((error <= step * 0.5 + 10.0 / 2048).all().item<bool>());
+    const at::Tensor ids = at::tensor({11, 3, 12}, at::kInt);
+    const at::Tensor rows = EmbeddingCodes(m[0], m[1], type, ids, *pool_);
+    EXPECT_TRUE(at::equal(rows[0], back[11]));
+    EXPECT_TRUE(at::equal(rows[1], back[3]));
+    EXPECT_TRUE(rows[2].isnan().all().item<bool>());
+    EXPECT_LT(MaxDifference(LinearCodes(x, m[0], m[1], type, *pool_), at::linear(x, back)), 1e-4);
+  }
+}
+
 TEST_F(TorchOps, LinearEqualsATen) {
   const at::Tensor x = at::randn({2, 9, 130}), w = at::randn({77, 130}), bias = at::randn({77});
   const PackedMatrix packed = Pack(w, DType::kF32, *pool_);
@@ -203,6 +264,38 @@ TEST_F(TorchOpsCuda, ElementwiseEqualsTheCpu) {
   const at::Tensor y = at::randn({7, 3, 64}), freq = at::rand({32});
   EXPECT_TRUE(at::equal(Cpu(Rope(Gpu(y), Gpu(Arange(100, 107)), Gpu(freq), 1.0, *pool_)),
                         Rope(y, Arange(100, 107), freq, 1.0, *pool_)));
+}
+
+TEST_F(TorchOpsCuda, RowsOfLogitsAndTablesEqualTheCpu) {
+  const at::Tensor a = at::randn({5, 577}), b = at::randn({5, 577});
+  EXPECT_TRUE(at::equal(Cpu(SiluMul(Gpu(a), Gpu(b), *pool_)), SiluMul(a, b, *pool_)));
+  EXPECT_TRUE(at::equal(Cpu(Add(Gpu(a), Gpu(b), *pool_)), Add(a, b, *pool_)));
+  const at::Tensor ids = at::tensor({4, 0, 2}, at::kInt);
+  for (const at::ScalarType type : {at::kFloat, at::kBFloat16, at::kHalf}) {
+    EXPECT_TRUE(at::equal(Cpu(Embedding(Gpu(a.to(type)), Gpu(ids))), Embedding(a.to(type), ids)));
+  }
+  EXPECT_TRUE(at::equal(Cpu(ArgMax(Gpu(a))), ArgMax(a)));
+  const at::Tensor targets = at::tensor({0, 576, 3, 4, 5}, at::kInt);
+  const auto got = Surprisal(Gpu(a), Gpu(targets)), want = Surprisal(a, targets);
+  EXPECT_LT(MaxDifference(Cpu(got[0]), want[0]), 1e-5);
+  EXPECT_LT(MaxDifference(Cpu(got[1]), want[1]), 1e-5);
+}
+
+TEST_F(TorchOpsCuda, CodesEqualTheCpu) {
+  const at::Tensor w = at::randn({12, 96}), x = at::randn({11, 96});
+  const at::Tensor ids = at::tensor({11, 3, 7}, at::kInt);
+  for (const CodeType type : {CodeType::kInt8, CodeType::kInt4}) {
+    const auto want = QuantizeRows(w, type, *pool_), got = QuantizeRows(Gpu(w), type, *pool_);
+    EXPECT_TRUE(at::equal(Cpu(got[0]), want[0]));
+    EXPECT_TRUE(at::equal(Cpu(got[1]), want[1]));
+    EXPECT_TRUE(at::equal(Cpu(DequantizeRows(got[0], got[1], type, *pool_)),
+                          DequantizeRows(want[0], want[1], type, *pool_)));
+    EXPECT_TRUE(at::equal(Cpu(EmbeddingCodes(got[0], got[1], type, Gpu(ids), *pool_)),
+                          EmbeddingCodes(want[0], want[1], type, ids, *pool_)));
+    EXPECT_LT(MaxDifference(Cpu(LinearCodes(Gpu(x), got[0], got[1], type, *pool_)),
+                            LinearCodes(x, want[0], want[1], type, *pool_)),
+              1e-4);
+  }
 }
 
 TEST_F(TorchOpsCuda, AttentionAndKeyMassEqualTheCpu) {
