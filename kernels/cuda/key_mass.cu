@@ -18,7 +18,10 @@ struct TilePlace {
 
 __device__ TilePlace FindTile(const AttentionTask& task, int head, int tile, int keys) {
   TilePlace place;
-  for (int i = 0; i < task.segment_offsets[head]; ++i) place.mass += task.segments[i].num_rows;
+  // A task of a batch has its segments in the middle of a list.
+  for (int i = task.segment_offsets[0]; i < task.segment_offsets[head]; ++i) {
+    place.mass += task.segments[i].num_rows;
+  }
   for (int i = task.segment_offsets[head]; i < task.segment_offsets[head + 1]; ++i) {
     const int rows = task.segments[i].num_rows, tiles = (rows + keys - 1) / keys;
     if (tile < tiles) {
