@@ -57,7 +57,7 @@ dry_run() {  # BUILD
   # Beside BUILD and with its options, so that the compiler's cache knows most of it.
   cmake -S . -B "$dry" "${alone[@]}" "${options[@]}" >"$work/dry.log" 2>&1 ||
     { cat "$work/dry.log" >&2; die "the kernel rooms alone do not configure"; }
-  targets=(kernels_cuda_emulated_test gtest gmock)
+  targets=(kernels_cuda_emulated_test gtest)
   grep -q '^BATON_WITH_CUDA:BOOL=ON' "$dry/CMakeCache.txt" && targets+=(cuda_check cuda_bench)
   ninja -C "$dry" "${targets[@]}" >>"$work/dry.log" 2>&1 ||
     { tail -40 "$work/dry.log" >&2; die "the kernel rooms alone do not build"; }
