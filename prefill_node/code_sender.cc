@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/fault.h"
 #include "common/base/status_macros.h"
+#include "common/scd/q4_kv.h"
 
 namespace baton {
 namespace {
@@ -15,6 +16,26 @@ using SteadyClock = std::chrono::steady_clock;
 
 ConstSpan Bytes(const std::byte* data, std::size_t size) {
   return ConstSpan(reinterpret_cast<const uint8_t*>(data), size);
+}
+
+// Fills in what follows from the report and the payload.
+void Describe(const KvReady& ready, FrameKind kind, std::size_t first_page, std::size_t pages,
+              FramePlan& plan) {
+  std::vector<std::string_view> pieces;
+  pieces.reserve(plan.payload.size());
+  FrameHeader& header = plan.header;
+  for (const ConstSpan& s : plan.payload) {
+    pieces.emplace_back(reinterpret_cast<const char*>(s.data()), s.size());
+    header.payload_bytes += s.size();
+  }
+  const std::int64_t base = ready.begin / kPageRows * kPageRows;  // row 0 of the first page
+  header.kind = kind;
+  header.layer = static_cast<std::uint32_t>(ready.layer);
+  header.token_begin =
+      static_cast<std::uint32_t>(base + static_cast<std::int64_t>(first_page) * kPageRows);
+  header.token_end = static_cast<std::uint32_t>(std::min<std::int64_t>(
+      ready.end, base + static_cast<std::int64_t>(first_page + pages) * kPageRows));
+  header.payload_hash = HashPayload(pieces);
 }
 
 }  // namespace
@@ -37,21 +58,38 @@ FramePlan PlanFrame(const KvReady& ready, const KvPageLayout& layout, std::size_
     const auto begin = ready.pages[h].begin() + static_cast<std::ptrdiff_t>(first_page);
     plan.held.insert(plan.held.end(), begin, begin + static_cast<std::ptrdiff_t>(pages));
   }
-  std::vector<std::string_view> pieces;
-  pieces.reserve(plan.payload.size());
-  for (const ConstSpan& s : plan.payload) {
-    pieces.emplace_back(reinterpret_cast<const char*>(s.data()), s.size());
+  Describe(ready, FrameKind::kRawKv, first_page, pages, plan);
+  return plan;
+}
+
+FramePlan PlanQ4Frame(const KvReady& ready, const KvPageLayout& layout, std::size_t first_page,
+                      std::size_t pages, std::int32_t first_token) {
+  constexpr std::size_t kGroupPages = kQ4GroupRows / kPageRows;
+  const std::size_t groups = pages / kGroupPages;
+  const std::size_t key_bytes = Q4KeyBytes(layout.head_dim);
+  const std::size_t value_bytes = Q4ValueBytes(layout.head_dim);
+  FramePlan plan;
+  plan.coded.resize(ready.pages.size() * groups * (key_bytes + value_bytes));
+  std::byte* next = plan.coded.data();
+  std::uint64_t offset = 0;
+  for (std::uint32_t h = 0; h < ready.pages.size(); ++h) {
+    std::byte* keys = next;
+    std::byte* values = keys + groups * key_bytes;
+    next = values + groups * value_bytes;
+    plan.chunks.push_back({h, ChunkComponent::kKey, offset, groups * key_bytes});
+    plan.chunks.push_back(
+        {h, ChunkComponent::kValue, offset + groups * key_bytes, groups * value_bytes});
+    offset += groups * (key_bytes + value_bytes);
+    for (std::size_t g = 0; g < groups; ++g) {
+      const std::size_t page = first_page + g * kGroupPages;
+      const auto row = ready.begin + static_cast<std::int32_t>(page) * kPageRows;
+      EncodeQ4(layout, ready.pages[h][page].data(), ready.pages[h][page + 1].data(),
+               std::clamp(first_token - row, 0, kQ4GroupRows - 1), keys + g * key_bytes,
+               values + g * value_bytes);
+    }
   }
-  FrameHeader& header = plan.header;
-  const std::int64_t base = ready.begin / kPageRows * kPageRows;  // row 0 of the first page
-  header.kind = FrameKind::kRawKv;
-  header.layer = static_cast<std::uint32_t>(ready.layer);
-  header.token_begin =
-      static_cast<std::uint32_t>(base + static_cast<std::int64_t>(first_page) * kPageRows);
-  header.token_end = static_cast<std::uint32_t>(std::min<std::int64_t>(
-      ready.end, base + static_cast<std::int64_t>(first_page + pages) * kPageRows));
-  header.payload_bytes = offset;
-  header.payload_hash = HashPayload(pieces);
+  plan.payload.push_back(Bytes(plan.coded.data(), plan.coded.size()));
+  Describe(ready, FrameKind::kQ4Kv, first_page, pages, plan);
   return plan;
 }
 
@@ -61,7 +99,9 @@ CodeSender::CodeSender(TransferParams params, Engine& engine, std::shared_ptr<Pe
       engine_(engine),
       peer_(std::move(peer)),
       workers_(std::move(workers)),
-      callbacks_(std::move(callbacks)) {}
+      callbacks_(std::move(callbacks)) {
+  summary_.coding = params_.coding;
+}
 
 void CodeSender::SetHandle(RequestHandle handle) {
   {
@@ -96,6 +136,7 @@ void CodeSender::OnKvReady(KvReady ready) {
     if (ended_) return;
     ++encoding_;
   }
+  if (params_.coding == Coding::kQ4) ready = WholeGroups(std::move(ready));
   workers_->Post([self = shared_from_this(), ready = std::move(ready)] { self->Encode(ready); });
 }
 
@@ -115,38 +156,77 @@ void CodeSender::Encode(const KvReady& ready) {
   EndIfComplete();
 }
 
+KvReady CodeSender::WholeGroups(KvReady ready) {
+  if (ready.begin % kQ4GroupRows != 0) {
+    auto odd = odd_pages_.extract(ready.layer);
+    for (std::size_t h = 0; h < ready.pages.size(); ++h) {
+      ready.pages[h].insert(ready.pages[h].begin(), std::move(odd.mapped()[h]));
+    }
+    ready.begin -= kPageRows;
+  }
+  if (ready.end % kQ4GroupRows != 0) {
+    std::vector<PageRef>& odd = odd_pages_[ready.layer];
+    for (auto& pages : ready.pages) {
+      odd.push_back(std::move(pages.back()));
+      pages.pop_back();
+    }
+    ready.end -= kPageRows;
+  }
+  return ready;
+}
+
 absl::Status CodeSender::EncodeFrames(const KvReady& ready) {
   if (ready.pages.empty() || ready.pages[0].empty()) return absl::OkStatus();
+  const KvPageLayout& layout = params_.page_layout;
   const std::size_t total = ready.pages[0].size();
-  const std::size_t step_bytes = ready.pages.size() * params_.page_layout.payload_bytes();
-  const std::size_t step =
-      std::max<std::size_t>(1, static_cast<std::size_t>(params_.frame_bytes) / step_bytes);
-  for (std::size_t first = 0; first < total; first += step) {
-    FramePlan plan = PlanFrame(ready, params_.page_layout, first, std::min(step, total - first));
-    plan.header.transfer_id = params_.transfer_id;
-    plan.header.generation = params_.generation;
-    {
-      MutexLock lock(mu_);
-      plan.header.sequence = next_sequence_++;
+  const std::size_t heads = ready.pages.size();
+  const auto frame_bytes = static_cast<std::size_t>(params_.frame_bytes);
+  std::size_t first = 0;
+  if (params_.coding == Coding::kQ4) {
+    const std::int32_t raw_from =
+        std::max(ready.begin, (params_.prefix_tokens - kQ4ResidualRows) & -kQ4GroupRows);
+    const std::size_t coded =
+        std::min(total, static_cast<std::size_t>((raw_from - ready.begin) / kPageRows));
+    const std::size_t group_bytes =
+        heads * (Q4KeyBytes(layout.head_dim) + Q4ValueBytes(layout.head_dim));
+    const std::size_t step = 2 * std::max<std::size_t>(1, frame_bytes / group_bytes);
+    for (; first < coded; first += step) {
+      BATON_RETURN_IF_ERROR(Enqueue(
+          PlanQ4Frame(ready, layout, first, std::min(step, coded - first), params_.first_token)));
     }
-    Frame frame;
-    BATON_ASSIGN_OR_RETURN(frame.head, EncodeFrameHead(plan.header, plan.chunks, params_.secret));
-    if (frame.head.size() > kMaxTransportHeaderBytes) {
-      return absl::UnimplementedError(
-          absl::StrCat("a frame head of ", frame.head.size(), " bytes for ", ready.pages.size(),
-                       " KV heads; the transport carries ", kMaxTransportHeaderBytes));
-    }
-    frame.payload = std::move(plan.payload);
-    frame.owner = std::make_shared<std::vector<PageRef>>(std::move(plan.held));
-    frame.bytes = plan.header.payload_bytes;
-    {
-      MutexLock lock(mu_);
-      if (ended_) return absl::OkStatus();
-      waiting_.push_back(std::move(frame));
-    }
-    Pump();
+    first = coded;
+  }
+  const std::size_t step = std::max<std::size_t>(1, frame_bytes / (heads * layout.payload_bytes()));
+  for (; first < total; first += step) {
+    BATON_RETURN_IF_ERROR(Enqueue(PlanFrame(ready, layout, first, std::min(step, total - first))));
   }
   return BATON_FAULT_POINT("producer.after_layer");
+}
+
+absl::Status CodeSender::Enqueue(FramePlan plan) {
+  plan.header.transfer_id = params_.transfer_id;
+  plan.header.generation = params_.generation;
+  {
+    MutexLock lock(mu_);
+    plan.header.sequence = next_sequence_++;
+  }
+  Frame frame;
+  BATON_ASSIGN_OR_RETURN(frame.head, EncodeFrameHead(plan.header, plan.chunks, params_.secret));
+  if (frame.head.size() > kMaxTransportHeaderBytes) {
+    return absl::UnimplementedError(
+        absl::StrCat("a frame head of ", frame.head.size(), " bytes for ", plan.chunks.size() / 2,
+                     " KV heads; the transport carries ", kMaxTransportHeaderBytes));
+  }
+  frame.payload = std::move(plan.payload);
+  frame.bytes = plan.header.payload_bytes;
+  frame.owner = std::make_shared<FramePlan>(std::move(plan));
+  {
+    MutexLock lock(mu_);
+    if (ended_) return absl::OkStatus();
+    waiting_.push_back(std::move(frame));
+  }
+  Pump();
+  return absl::OkStatus();
 }
 
 // Only one caller pumps at a time, so that a transport that completes inside Send does not recurse.

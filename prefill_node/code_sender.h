@@ -14,12 +14,14 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "common/base/mutex.h"
 #include "common/engine/engine.h"
 #include "common/engine/request.h"
 #include "common/node/worker_pool.h"
+#include "common/scd/coding.h"
 #include "common/transport/transport.h"
 #include "common/wire/frame.h"
 #include "kernels/kv_page.h"
@@ -32,11 +34,15 @@ struct TransferParams {
   std::uint32_t generation = 0;
   FrameSecret secret{};
   KvPageLayout page_layout;
+  Coding coding = Coding::kRaw;
+  std::int32_t first_token = 0;  // rows before it are of no use to the receiver
+  std::int32_t prefix_tokens = 0;
   std::int64_t frame_bytes = 4 << 20;
   int window = 8;
 };
 
 struct TransferSummary {
+  Coding coding = Coding::kRaw;
   double queue_s = 0;       // submit to admission
   double prefill_s = 0;     // admission to the end of the forward, by the clock
   double send_s = 0;        // first frame submitted to last completion
@@ -51,16 +57,20 @@ struct TransferCallbacks {
   std::function<void(const absl::Status&, const TransferSummary&)> on_end;
 };
 
-// A frame's header, chunk table and gathered payload: for each KV head the K of all pages, then
-// the V. `ready` covers pages [first_page, first_page + pages) of its own list.
+// A frame's header, chunk table and gathered payload: for each KV head its K, then its V.
 struct FramePlan {
   FrameHeader header;
   std::vector<FrameChunk> chunks;
-  std::vector<ConstSpan> payload;
+  std::vector<ConstSpan> payload;  // lies in what is held, or in coded
   std::vector<PageRef> held;
+  std::vector<std::byte> coded;
 };
+// Pages [first_page, first_page + pages) of the report's list, as they are.
 FramePlan PlanFrame(const KvReady& ready, const KvPageLayout& layout, std::size_t first_page,
                     std::size_t pages);
+// The same as 4-bit codes: `pages` is even, and the first one starts a group of kQ4GroupRows.
+FramePlan PlanQ4Frame(const KvReady& ready, const KvPageLayout& layout, std::size_t first_page,
+                      std::size_t pages, std::int32_t first_token);
 
 class CodeSender final : public RequestListener, public std::enable_shared_from_this<CodeSender> {
  public:
@@ -86,8 +96,11 @@ class CodeSender final : public RequestListener, public std::enable_shared_from_
     std::uint64_t bytes = 0;
   };
 
+  // What can be coded now, with what waited for it; the rest waits. Empty: nothing can.
+  KvReady WholeGroups(KvReady ready);
   void Encode(const KvReady& ready) EXCLUDES(mu_);
   absl::Status EncodeFrames(const KvReady& ready) EXCLUDES(mu_);
+  absl::Status Enqueue(FramePlan plan) EXCLUDES(mu_);
   void Pump() EXCLUDES(mu_);
   void OnSent(std::uint64_t bytes, const absl::Status& status) EXCLUDES(mu_);
   void EndIfComplete() EXCLUDES(mu_);
@@ -97,6 +110,9 @@ class CodeSender final : public RequestListener, public std::enable_shared_from_
   Engine& engine_;
   const std::shared_ptr<Peer> peer_;
   const std::shared_ptr<WorkerPool> workers_;
+
+  // Engine's thread only. Pages without the partner of their group: [layer] → [kv_head].
+  std::unordered_map<int, std::vector<PageRef>> odd_pages_;
 
   mutable Mutex mu_;
   TransferCallbacks callbacks_ GUARDED_BY(mu_);

@@ -6,6 +6,7 @@
 #include "common/base/status_macros.h"
 #include "common/node/space_proto.h"
 #include "common/prefix_hash/block_hash.h"
+#include "common/scd/q4_kv.h"
 
 namespace baton {
 namespace {
@@ -81,9 +82,11 @@ absl::StatusOr<PrefillJob> Producer::Check(const v1::StartRequest& request) cons
   PrefillJob job;
   BATON_ASSIGN_OR_RETURN(job.model, FindModel(request.base_model()));
   BATON_RETURN_IF_ERROR(CheckWants(request.wants(), *job.model));
-  if (request.strategy() != "raw") {
-    return Bad("strategy", absl::StrCat("\"", request.strategy(), "\"; allowed: raw"));
+  const auto coding = ParseCoding(request.strategy());
+  if (!coding) {
+    return Bad("strategy", absl::StrCat("\"", request.strategy(), "\"; allowed: raw, q4"));
   }
+  job.coding = *coding;
   if (request.transfer_id() == 0) return Bad("transfer_id", "0");
   auto secret = MakeFrameSecret(request.secret());
   if (!secret.ok()) return Bad("secret", std::string(secret.status().message()));
@@ -99,8 +102,10 @@ absl::StatusOr<PrefillJob> Producer::Check(const v1::StartRequest& request) cons
   job.request.request_id = request.request_id();
   job.request.adapter = job.model->adapter;
   job.request.prefill_only = true;
-  job.request.report_from =
-      static_cast<std::int32_t>(request.first_token() / kPageRows * kPageRows);
+  job.first_token = static_cast<std::int32_t>(request.first_token());
+  // Whole pages; whole groups of codes.
+  const std::int32_t unit = job.coding == Coding::kQ4 ? kQ4GroupRows : kPageRows;
+  job.request.report_from = job.first_token / unit * unit;
   return job;
 }
 

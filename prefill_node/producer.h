@@ -7,6 +7,7 @@
 #include "absl/status/statusor.h"
 #include "common/engine/request.h"
 #include "common/node/model_host.h"
+#include "common/scd/coding.h"
 #include "common/wire/frame.h"
 #include "proto/prefill.pb.h"
 
@@ -16,6 +17,8 @@ namespace baton {
 struct PrefillJob {
   const HostedModel* model = nullptr;
   EngineRequest request;
+  Coding coding = Coding::kRaw;
+  std::int32_t first_token = 0;
   FrameSecret secret{};
 };
 

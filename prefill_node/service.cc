@@ -107,6 +107,9 @@ absl::Status PrefillService::StartTransfer(const v1::StartRequest& request,
   params.generation = request.generation();
   params.secret = job.secret;
   params.page_layout = job.model->page_layout;
+  params.coding = job.coding;
+  params.first_token = job.first_token;
+  params.prefix_tokens = static_cast<std::int32_t>(job.request.tokens.size());
   params.frame_bytes = options_.handoff.frame_bytes;
   params.window = options_.handoff.window;
 
@@ -156,11 +159,11 @@ void PrefillService::OnEnd(std::uint64_t key, const std::shared_ptr<Writer>& wri
   }
   transfers_total_.With({Outcome(status)}).Increment();
   if (summary.bytes > 0) {
-    bytes_total_.With({"raw", summary.lane.empty() ? "unknown" : summary.lane})
+    bytes_total_.With({CodingName(summary.coding), summary.lane.empty() ? "unknown" : summary.lane})
         .Increment(static_cast<double>(summary.bytes));
   }
   if (status.ok()) {
-    seconds_.With({"raw", summary.lane}).Observe(summary.send_s);
+    seconds_.With({CodingName(summary.coding), summary.lane}).Observe(summary.send_s);
     if (absl::Status s = writer->Push(MakeDone(summary)); !s.ok()) {
       writer->Finish(s);
       return;

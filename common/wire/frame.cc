@@ -55,9 +55,12 @@ absl::Status Bad(std::string_view field, uint64_t value, std::string_view allowe
       fmt::format("frame: {}: {} is not allowed; allowed: {}", field, value, allowed));
 }
 
+bool CarriesKv(FrameKind kind) { return kind == FrameKind::kRawKv || kind == FrameKind::kQ4Kv; }
+
 absl::Status CheckHeader(const FrameHeader& h, uint64_t chunk_count) {
-  if (h.kind != FrameKind::kRawKv && h.kind != FrameKind::kError) {
-    return Bad("kind", static_cast<uint64_t>(h.kind), "1 (raw_kv), 2 (error)");
+  const bool data = CarriesKv(h.kind);
+  if (!data && h.kind != FrameKind::kError) {
+    return Bad("kind", static_cast<uint64_t>(h.kind), "1 (raw_kv), 2 (error), 3 (q4_kv)");
   }
   if (h.transfer_id == 0) return Bad("transfer_id", 0, "any number but 0");
   if (h.layer >= kMaxFrameLayers) {
@@ -66,7 +69,6 @@ absl::Status CheckHeader(const FrameHeader& h, uint64_t chunk_count) {
   if (h.token_end > kMaxFrameTokens) {
     return Bad("token_end", h.token_end, fmt::format("at most {}", kMaxFrameTokens));
   }
-  const bool data = h.kind == FrameKind::kRawKv;
   if (h.token_begin > h.token_end || (data && h.token_begin == h.token_end)) {
     return Bad("token_begin", h.token_begin, fmt::format("below token_end ({})", h.token_end));
   }
@@ -97,9 +99,10 @@ absl::Status CheckChunks(const FrameHeader& header, absl::Span<const FrameChunk>
     }
     const bool kv =
         chunk.component == ChunkComponent::kKey || chunk.component == ChunkComponent::kValue;
-    if (header.kind == FrameKind::kRawKv ? !kv : chunk.component != ChunkComponent::kText) {
+    const bool data = CarriesKv(header.kind);
+    if (data ? !kv : chunk.component != ChunkComponent::kText) {
       return Bad(name("component"), static_cast<uint64_t>(chunk.component),
-                 header.kind == FrameKind::kRawKv ? "1 (key), 2 (value)" : "3 (text)");
+                 data ? "1 (key), 2 (value)" : "3 (text)");
     }
     if (chunk.offset != next) {
       return Bad(name("offset"), chunk.offset, fmt::format("{} (chunks tile the payload)", next));

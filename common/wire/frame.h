@@ -41,11 +41,12 @@ inline constexpr size_t kMaxFrameHeadBytes =
 enum class FrameKind : uint16_t {
   kRawKv = 1,  // rows of K and V in the layout of the agreed space
   kError = 2,  // payload: UTF-8 message; the transfer is over
+  kQ4Kv = 3,   // 4-bit codes of K and V with their scales
 };
 
 enum class ChunkComponent : uint32_t {
-  kKey = 1,    // K rows, rotated
-  kValue = 2,  // V rows
+  kKey = 1,    // K, rotated
+  kValue = 2,  // V
   kText = 3,   // message of a kError frame
 };
 

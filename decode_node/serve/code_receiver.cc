@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/fault.h"
 #include "common/base/status_macros.h"
+#include "common/scd/q4_kv.h"
 #include "kernels/kv_write.h"
 
 namespace baton {
@@ -18,6 +19,18 @@ using SteadyClock = std::chrono::steady_clock;
 
 std::uint32_t PagesOf(const FrameHeader& h) {
   return (h.token_end - h.token_begin + kPageRows - 1) / kPageRows;
+}
+
+// Bytes of one KV head in a frame.
+struct PartBytes {
+  std::uint64_t key;
+  std::uint64_t value;
+};
+PartBytes PartsOf(const FrameHeader& h, const KvPageLayout& layout) {
+  const std::uint64_t pages = PagesOf(h);
+  if (h.kind == FrameKind::kRawKv) return {pages * layout.k_bytes(), pages * layout.v_bytes()};
+  const std::uint64_t groups = pages * kPageRows / kQ4GroupRows;
+  return {groups * Q4KeyBytes(layout.head_dim), groups * Q4ValueBytes(layout.head_dim)};
 }
 
 }  // namespace
@@ -80,7 +93,7 @@ class FrameLanding final : public Landing, public std::enable_shared_from_this<F
 };
 
 IncomingTransfer::IncomingTransfer(IncomingSpec spec, IncomingCallbacks callbacks)
-    : spec_{spec.transfer_id, spec.generation, spec.secret, spec.page_layout, nullptr},
+    : spec_{spec.transfer_id, spec.generation, spec.secret, spec.page_layout, spec.coding, nullptr},
       callbacks_(std::move(callbacks)),
       first_row_(spec.landing->first_page * kPageRows),
       end_row_(spec.landing->end),
@@ -109,21 +122,24 @@ bool IncomingTransfer::Claim(std::uint32_t sequence) {
 absl::Status IncomingTransfer::CheckHead(const FrameHead& head, std::uint64_t payload_bytes) const {
   const FrameHeader& h = head.header;
   const auto kv_heads = static_cast<std::uint32_t>(kv_heads_);
-  if (h.kind != FrameKind::kRawKv) return absl::InvalidArgumentError("kind");
+  const bool coded = h.kind == FrameKind::kQ4Kv && spec_.coding == Coding::kQ4;
+  if (h.kind != FrameKind::kRawKv && !coded) return absl::InvalidArgumentError("kind");
   if (h.layer >= static_cast<std::uint32_t>(layers_)) return absl::InvalidArgumentError("layer");
-  if (h.token_begin % kPageRows != 0 || h.token_end % kPageRows != 0 ||
+  const std::uint32_t unit = coded ? kQ4GroupRows : kPageRows;
+  if (h.token_begin % unit != 0 || h.token_end % unit != 0 ||
       h.token_begin < static_cast<std::uint32_t>(first_row_) ||
       h.token_end > static_cast<std::uint32_t>(end_row_) || h.token_begin >= h.token_end) {
     return absl::InvalidArgumentError("token range");
   }
-  const std::uint64_t part = PagesOf(h) * spec_.page_layout.k_bytes();
+  const auto [key, value] = PartsOf(h, spec_.page_layout);
   if (head.chunks.size() != 2 * std::size_t{kv_heads} || payload_bytes != h.payload_bytes ||
-      h.payload_bytes != 2 * kv_heads * part) {
+      h.payload_bytes != kv_heads * (key + value)) {
     return absl::InvalidArgumentError("lengths");
   }
   for (std::uint32_t i = 0; i < head.chunks.size(); ++i) {
-    const FrameChunk expected{i / 2, i % 2 == 0 ? ChunkComponent::kKey : ChunkComponent::kValue,
-                              i * part, part};
+    const bool is_key = i % 2 == 0;
+    const FrameChunk expected{i / 2, is_key ? ChunkComponent::kKey : ChunkComponent::kValue,
+                              i / 2 * (key + value) + (is_key ? 0 : key), is_key ? key : value};
     if (!(head.chunks[i] == expected)) return absl::InvalidArgumentError("chunk table");
   }
   return absl::OkStatus();
@@ -135,23 +151,26 @@ void IncomingTransfer::CopyPage(const PrefixLanding& landing, const FrameHead& h
                                 const std::uint8_t* payload, std::uint32_t kv_head,
                                 std::int32_t page, std::vector<std::byte>& scratch) const {
   const KvPageLayout& layout = spec_.page_layout;
-  const std::int32_t in_frame =
-      page - static_cast<std::int32_t>(head.header.token_begin) / kPageRows;
-  const std::uint8_t* k = payload + head.chunks[2 * kv_head].offset + in_frame * layout.k_bytes();
-  const std::uint8_t* v =
-      payload + head.chunks[2 * kv_head + 1].offset + in_frame * layout.v_bytes();
+  const auto in_frame = static_cast<std::size_t>(
+      page - static_cast<std::int32_t>(head.header.token_begin) / kPageRows);
+  const auto* k = reinterpret_cast<const std::byte*>(payload + head.chunks[2 * kv_head].offset);
+  const auto* v = reinterpret_cast<const std::byte*>(payload + head.chunks[2 * kv_head + 1].offset);
   const PageRef& ref = landing.pages[head.header.layer * static_cast<std::size_t>(kv_heads_) +
                                      kv_head][static_cast<std::size_t>(page - landing.first_page)];
   const std::int32_t row_begin = std::max(0, landing.begin - page * kPageRows);
-  if (row_begin == 0) {
-    std::memcpy(ref.data() + layout.k_offset(), k, layout.k_bytes());
-    std::memcpy(ref.data() + layout.v_offset(), v, layout.v_bytes());
-    return;
-  }
   scratch.resize(layout.payload_bytes());
-  std::memcpy(scratch.data(), k, layout.k_bytes());
-  std::memcpy(scratch.data() + layout.k_bytes(), v, layout.v_bytes());
-  CopyKvRows(layout, scratch.data(), ref.data(), row_begin, kPageRows);
+  std::byte* rows = row_begin == 0 ? ref.data() + layout.k_offset() : scratch.data();
+  if (head.header.kind == FrameKind::kQ4Kv) {
+    constexpr std::size_t kGroupPages = kQ4GroupRows / kPageRows;
+    const std::size_t group = in_frame / kGroupPages;
+    DecodeQ4(layout, k + group * Q4KeyBytes(layout.head_dim),
+             v + group * Q4ValueBytes(layout.head_dim), static_cast<int>(in_frame % kGroupPages),
+             rows);
+  } else {
+    std::memcpy(rows, k + in_frame * layout.k_bytes(), layout.k_bytes());
+    std::memcpy(rows + layout.k_bytes(), v + in_frame * layout.v_bytes(), layout.v_bytes());
+  }
+  if (row_begin > 0) CopyKvRows(layout, rows, ref.data(), row_begin, kPageRows);
 }
 
 bool IncomingTransfer::Import(const FrameHead& head, const std::uint8_t* payload,

@@ -26,6 +26,7 @@
 #include "common/engine/request.h"
 #include "common/metrics/metrics.h"
 #include "common/node/worker_pool.h"
+#include "common/scd/coding.h"
 #include "common/transport/transport.h"
 #include "common/wire/frame.h"
 #include "kernels/kv_page.h"
@@ -37,6 +38,7 @@ struct IncomingSpec {
   std::uint32_t generation = 0;
   FrameSecret secret{};
   KvPageLayout page_layout;
+  Coding coding = Coding::kRaw;  // what was asked for; rows as they are come with any
   std::shared_ptr<PrefixLanding> landing;
 };
 

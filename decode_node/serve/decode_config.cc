@@ -6,10 +6,14 @@ namespace {
 config::Section<DecodeHandoffConfig> HandoffSection() {
   config::Section<DecodeHandoffConfig> s("Getting K/V of shared prefixes from prefill nodes.");
   s.Enum("strategy", &DecodeHandoffConfig::strategy,
-         {{"auto", Strategy::kAuto}, {"oracle", Strategy::kOracle}, {"raw", Strategy::kRaw}})
+         {{"auto", Strategy::kAuto},
+          {"oracle", Strategy::kOracle},
+          {"raw", Strategy::kRaw},
+          {"q4", Strategy::kQ4}})
       .Help(
           "For requests that name none. auto: raw where the producer's weights are the model's "
-          "own and the prefix is long enough, else oracle (computed here).");
+          "own and the prefix is long enough, else oracle (computed here). q4: as raw, in 4-bit "
+          "codes.");
   s.Int("min_prefix_tokens", &DecodeHandoffConfig::min_prefix_tokens)
       .Range(0, 1 << 20)
       .Help("auto: shorter prefixes are computed here.");

@@ -13,6 +13,7 @@ enum class Strategy {
   kAuto,    // raw where the producer's weights are this model's own and the prefix is long enough
   kOracle,  // computed here
   kRaw,     // a producer's K/V, taken over unchanged
+  kQ4,      // the same as 4-bit codes
 };
 
 enum class OnFailure { kRecompute, kFail };

@@ -16,8 +16,6 @@
 namespace baton {
 namespace {
 
-constexpr char kRaw[] = "raw";
-
 // A bounded set of label values.
 std::string FailureReason(const absl::Status& status) {
   switch (status.code()) {
@@ -107,7 +105,7 @@ void Handoff::OnLinked(std::size_t producer, ProducerLinks::Result result) {
   if (producer != producer_ || (state_ != State::kLinking && state_ != State::kReceiving)) return;
   if (!result.ok()) {
     last_error_ = result.status();
-    env_->failures.With({kRaw, FailureReason(last_error_)}).Increment();
+    env_->failures.With({CodingName(plan_.coding), FailureReason(last_error_)}).Increment();
     BATON_LOG_EVERY_SEC(5, "cannot use {}", last_error_.message());
     NextProducer();
     return;
@@ -150,7 +148,7 @@ v1::StartRequest Handoff::MakeStart(const std::string& secret) const {
   start.set_scope(plan_.scope);
   for (const std::string& hash : plan_.block_hashes) start.add_block_hashes(hash);
   *start.mutable_wants() = ToProto(*space_);
-  start.set_strategy(kRaw);
+  start.set_strategy(CodingName(plan_.coding));
   start.set_transfer_id(transfer_id_);
   start.set_generation(generation_);
   start.set_secret(secret);
@@ -169,8 +167,8 @@ void Handoff::OpenCall() {
     return;
   }
   const std::string secret = RandomBytes(kFrameSecretBytes);
-  IncomingSpec spec{transfer_id_, generation_, *MakeFrameSecret(secret), plan_.page_layout,
-                    landing_};
+  IncomingSpec spec{transfer_id_,      generation_,  *MakeFrameSecret(secret),
+                    plan_.page_layout, plan_.coding, landing_};
   IncomingCallbacks frames;
   frames.on_rows = ForAttempt([](Handoff& h) { h.PublishIfComplete(); });
   frames.on_error = [weak = weak_from_this(), generation = generation_](absl::Status status) {
@@ -254,8 +252,10 @@ void Handoff::PublishIfComplete() {
   // No more than there was, whatever a producer claims.
   result.producer_cached_tokens =
       std::min(producer_cached_, static_cast<std::uint32_t>(plan_.tokens.size()));
-  env_->seconds.With({kRaw, result.lane}).Observe(Seconds(SteadyClock::now() - begin_));
-  env_->bytes.With({kRaw, result.lane}).Increment(static_cast<double>(result.bytes));
+  env_->seconds.With({CodingName(plan_.coding), result.lane})
+      .Observe(Seconds(SteadyClock::now() - begin_));
+  env_->bytes.With({CodingName(plan_.coding), result.lane})
+      .Increment(static_cast<double>(result.bytes));
   auto on_published = std::move(callbacks_.on_published);
   Finish();
   on_published(result);
@@ -264,7 +264,7 @@ void Handoff::PublishIfComplete() {
 void Handoff::FailAttempt(const absl::Status& status) {
   last_error_ = absl::Status(status.code(),
                              absl::StrCat("producer ", link_->address, ": ", status.message()));
-  env_->failures.With({kRaw, FailureReason(status)}).Increment();
+  env_->failures.With({CodingName(plan_.coding), FailureReason(status)}).Increment();
   BATON_LOG_EVERY_SEC(5, "hand-off of request {} failed: {}", plan_.request_id,
                       last_error_.message());
   // Refusals of this request say nothing about the producer.

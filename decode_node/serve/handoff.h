@@ -28,6 +28,7 @@
 #include "common/node/worker_pool.h"
 #include "common/prefix_hash/space.h"
 #include "common/rpc/client_stream.h"
+#include "common/scd/coding.h"
 #include "decode_node/serve/code_receiver.h"
 #include "decode_node/serve/decode_config.h"
 #include "decode_node/serve/producer_links.h"
@@ -56,6 +57,7 @@ struct HandoffPlan {
   std::vector<std::string> producers;  // gRPC addresses in order of preference
   Space wants;
   KvPageLayout page_layout;
+  Coding coding = Coding::kRaw;
   absl::Time deadline = absl::InfiniteFuture();
 };
 

@@ -85,7 +85,8 @@ absl::StatusOr<Strategy> CheckStrategy(const std::string& text, Strategy fallbac
   if (text == "auto") return Strategy::kAuto;
   if (text == "oracle") return Strategy::kOracle;
   if (text == "raw") return Strategy::kRaw;
-  return Bad("strategy", absl::StrCat("\"", text, "\"; allowed: auto, oracle, raw"));
+  if (text == "q4") return Strategy::kQ4;
+  return Bad("strategy", absl::StrCat("\"", text, "\"; allowed: auto, oracle, raw, q4"));
 }
 
 }  // namespace
@@ -98,6 +99,8 @@ const char* StrategyName(Strategy strategy) {
       return "oracle";
     case Strategy::kRaw:
       return "raw";
+    case Strategy::kQ4:
+      return "q4";
   }
   return "unknown";
 }

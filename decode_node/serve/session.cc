@@ -50,6 +50,12 @@ v1::DecodeEvent MakeDelta(TokenDelta delta) {
   return event;
 }
 
+constexpr double kQ4Bits = 4;
+
+Coding CodingOf(Strategy strategy) {
+  return strategy == Strategy::kQ4 ? Coding::kQ4 : Coding::kRaw;
+}
+
 std::string Outcome(const absl::Status& status) {
   if (status.ok()) return "ok";
   if (absl::IsCancelled(status)) return "aborted";
@@ -121,6 +127,7 @@ void Session::StartHandoff() {
   plan.producers = request_.producers;
   plan.wants = AcceptedSpace(model_);
   plan.page_layout = model_.page_layout;
+  plan.coding = CodingOf(request_.strategy);
   plan.deadline = deadline_;
   HandoffCallbacks callbacks;
   callbacks.on_resolved = [self = shared_from_this()](absl::StatusOr<Space> space) {
@@ -165,11 +172,18 @@ void Session::OnResolved(const absl::StatusOr<Space>& space) {
   }
   EngineRequest& r = request_.request;
   r.handoff_end = request_.prefix_tokens;
-  // K/V of the same weights in the same layout is what this model computes itself.
-  r.cache.approx_space = space->weights_digest == model_.weights_digest
-                             ? r.cache.exact_space
-                             : model_.NativeDigest(Fidelity::Raw(space->weights_digest));
+  r.cache.approx_space = ApproxSpace(space->weights_digest);
   Submit();
+}
+
+// What the prefix will be when it has come from a producer with these weights.
+std::string Session::ApproxSpace(const std::string& weights_digest) const {
+  if (CodingOf(request_.strategy) == Coding::kQ4) {
+    return model_.NativeDigest(Fidelity::Code(absl::StrCat("q4-", weights_digest), kQ4Bits));
+  }
+  // K/V of the same weights in the same layout is what this model computes itself.
+  if (weights_digest == model_.weights_digest) return request_.request.cache.exact_space;
+  return model_.NativeDigest(Fidelity::Raw(weights_digest));
 }
 
 void Session::Submit() {
@@ -245,7 +259,7 @@ void Session::OnAbandoned(const absl::Status& why) {
 }
 
 bool Session::FailsWithHandoff() const {
-  return env_->config.on_failure == OnFailure::kFail && request_.strategy == Strategy::kRaw;
+  return env_->config.on_failure == OnFailure::kFail && request_.strategy != Strategy::kAuto;
 }
 
 void Session::SetFallback(const std::string& reason) {
@@ -330,10 +344,10 @@ v1::DecodeEvent Session::MakeFinished(const FinishInfo& info) {
     t->set_transfer_s(s.transfer);
     t->set_suffix_s(s.suffix);
   }
-  const bool raw = published_ && info.transferred_tokens > 0;
-  t->set_strategy(raw ? "raw" : "oracle");
+  const bool transferred = published_ && info.transferred_tokens > 0;
+  t->set_strategy(transferred ? CodingName(CodingOf(request_.strategy)) : "oracle");
   t->set_fallback_reason(fallback_reason_);
-  if (raw) {
+  if (transferred) {
     t->set_import_s(handed_off_.import_s);
     t->set_handoff_bytes(handed_off_.bytes);
     t->set_lane(handed_off_.lane);

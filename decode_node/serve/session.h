@@ -78,6 +78,7 @@ class Session final : public RequestListener, public std::enable_shared_from_thi
   void StartHandoff() EXCLUDES(mu_);
   std::shared_ptr<Handoff> handoff() const EXCLUDES(mu_);
   void OnResolved(const absl::StatusOr<Space>& space);
+  std::string ApproxSpace(const std::string& weights_digest) const;
   void OnPublished(const HandoffResult& result) EXCLUDES(mu_);
   void OnAbandoned(const absl::Status& why) EXCLUDES(mu_);
   void Submit() EXCLUDES(mu_);

@@ -65,6 +65,27 @@ def scenario_real_model():
     identity([real_entry()], prompts, 16, 64, True)
 
 
+def scenario_q4_real_model():
+    """4-bit codes of the real model's K/V: a seventh of the bytes, and still the same first words."""
+    with Cluster() as c:
+        _, _, r, client = c.spine([real_entry()], decode_extra=NO_CACHE)
+        ids = list(client.stub.Tokenize(_tokenize(book(6000)), timeout=60).ids)
+        same = 0
+        for i, n in enumerate((300, 500, 777, 1024)):
+            prompt = ids[17 * i:17 * i + n]
+            raw = client.generate(prompt, strategy="raw", max_tokens=4)
+            q4 = client.generate(prompt, strategy="q4", max_tokens=4)
+            check(q4.finished.timing.strategy == "q4", f"no hand-off: {q4.finished.timing.fallback_reason}")
+            transferred = q4.finished.usage.transferred_tokens
+            check(transferred == raw.finished.usage.transferred_tokens > 0, "q4 and raw sent other prefixes")
+            # fp32 rows: 46,080 bytes a token as they are, 6,840 as codes; the last 128 tokens travel as they are.
+            prefix = transferred + 4
+            check(q4.finished.timing.handoff_bytes == 128 * 46080 + (prefix - 128) * 6840,
+                  f"{q4.finished.timing.handoff_bytes} bytes for a prefix of {prefix}")
+            same += list(q4.ids) == list(raw.ids)
+        check(same >= 3, f"4-bit codes changed the first words of {4 - same} of 4 prompts")
+
+
 def _tokenize(text):
     import router_pb2
     return router_pb2.TokenizeRequest(text=text)

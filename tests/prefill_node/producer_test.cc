@@ -8,8 +8,10 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/ids.h"
 #include "common/node/space_proto.h"
+#include "common/scd/q4_kv.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "kernels/kv_write.h"
 #include "prefill_node/code_sender.h"
 #include "tests/support/tiny_model.h"
 
@@ -78,6 +80,11 @@ TEST_F(ProducerTest, GoodRequestBecomesAJob) {
   auto later = Good();
   later.set_first_token(64);
   EXPECT_EQ(producer_->Check(later)->request.report_from, 64);
+  later.set_first_token(84);
+  EXPECT_EQ(producer_->Check(later)->request.report_from, 80);
+  later.set_strategy("q4");
+  EXPECT_EQ(producer_->Check(later)->request.report_from, 64);  // codes are of 32 rows
+  EXPECT_EQ(producer_->Check(later)->coding, Coding::kQ4);
 }
 
 TEST_F(ProducerTest, BadRequestsAreRefusedByName) {
@@ -192,6 +199,43 @@ TEST(PlanFrameTest, GathersKThenVOfEachHead) {
     EXPECT_EQ(payload[chunk.offset], expected[c][0]);
     EXPECT_EQ(payload[chunk.offset + chunk.length - 1], expected[c][1]);
   }
+}
+
+TEST(PlanFrameTest, CodesOfEachHead) {
+  const KvPageLayout layout{16, DType::kF32};
+  auto pool = *PagePool::Create(layout, 8);
+  Reservation reservation = *pool->Reserve("test", 8);
+  KvReady ready;
+  ready.begin = 32;
+  ready.end = 96;
+  for (int head = 0; head < 2; ++head) {
+    ready.pages.emplace_back();
+    for (int page = 0; page < 4; ++page) {
+      ready.pages.back().push_back(reservation.Take());
+      for (int row = 0; row < kPageRows; ++row) {
+        const std::vector<float> x(16, static_cast<float>(100 * head + 16 * page + row));
+        WriteKvRow(layout, ready.pages.back().back().data(), row, x.data(), x.data(), row);
+      }
+    }
+  }
+  const FramePlan plan = PlanQ4Frame(ready, layout, 2, 2, 0);
+  EXPECT_EQ(plan.header.kind, FrameKind::kQ4Kv);
+  EXPECT_EQ(plan.header.token_begin, 64u);
+  EXPECT_EQ(plan.header.token_end, 96u);
+  ASSERT_EQ(plan.payload.size(), 1u);
+  ASSERT_EQ(plan.payload[0].size(), 2 * (Q4KeyBytes(16) + Q4ValueBytes(16)));
+  EXPECT_EQ(plan.header.payload_bytes, plan.payload[0].size());
+  ASSERT_EQ(plan.chunks.size(), 4u);
+  EXPECT_EQ(plan.chunks[3].component, ChunkComponent::kValue);
+  EXPECT_EQ(plan.chunks[3].offset + plan.chunks[3].length, plan.header.payload_bytes);
+  const auto* codes = reinterpret_cast<const std::byte*>(plan.payload[0].data());
+  std::vector<std::byte> page(layout.page_bytes());
+  DecodeQ4(layout, codes + plan.chunks[2].offset, codes + plan.chunks[3].offset, 1,
+           page.data() + layout.k_offset());
+  float k[16], v[16];
+  ReadKvRow(layout, page.data(), 3, k, v);
+  EXPECT_EQ(v[7], 100 + 16 * 3 + 3);  // a row of equal values is exact
+  EXPECT_NEAR(k[7], 100 + 16 * 3 + 3, 31.0 / 30 + 0.1);
 }
 
 }  // namespace

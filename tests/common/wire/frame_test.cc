@@ -120,6 +120,20 @@ TEST(FrameTest, ErrorFrameRoundTrip) {
   EXPECT_TRUE(EncodeFrameHead(header, {}, Secret()).ok());
 }
 
+TEST(FrameTest, CodesAreDescribedAsRowsAre) {
+  FrameHeader header = Header();
+  header.kind = FrameKind::kQ4Kv;
+  const auto bytes = EncodeFrameHead(header, Chunks(), Secret());
+  ASSERT_TRUE(bytes.ok()) << bytes.status();
+  EXPECT_EQ(ParseFrameHead(*bytes)->header, header);
+  std::vector<FrameChunk> text = Chunks();
+  text[1].component = ChunkComponent::kText;
+  EXPECT_FALSE(EncodeFrameHead(header, text, Secret()).ok());
+  EXPECT_FALSE(EncodeFrameHead(header, {}, Secret()).ok());
+  header.kind = static_cast<FrameKind>(4);
+  EXPECT_FALSE(EncodeFrameHead(header, Chunks(), Secret()).ok());
+}
+
 TEST(FrameTest, EveryTruncationIsRefused) {
   const std::string bytes = *HexDecode(kFixture);
   for (size_t n = 0; n < bytes.size(); ++n) {

@@ -5,9 +5,11 @@
 #include <cstring>
 #include <random>
 
+#include "common/scd/q4_kv.h"
 #include "common/wire/frame.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "kernels/kv_write.h"
 
 namespace baton {
 namespace {
@@ -122,6 +124,43 @@ class CodeReceiverTest : public ::testing::Test {
     h.payload_hash = HashPayload(
         std::string_view(reinterpret_cast<const char*>(m.payload.data()), m.payload.size()));
     return *EncodeFrameHead(h, chunks, secret_);
+  }
+
+  // Codes of random rows, all heads.
+  Message Q4Frame(std::uint32_t sequence, int layer, std::int32_t begin, std::int32_t end) {
+    const std::size_t groups = static_cast<std::size_t>(end - begin) / kQ4GroupRows;
+    const std::size_t key = groups * Q4KeyBytes(kLayout.head_dim);
+    const std::size_t value = groups * Q4ValueBytes(kLayout.head_dim);
+    std::mt19937 rng(sequence);
+    std::normal_distribution<float> normal;
+    std::vector<float> pages[2];  // positions, K, V of a page each
+    for (auto& page : pages) page.resize(kLayout.page_bytes() / sizeof(float));
+    Message m;
+    m.payload.resize(kHeads * (key + value));
+    std::vector<FrameChunk> chunks;
+    for (std::uint32_t head = 0; head < kHeads; ++head) {
+      const std::size_t at = head * (key + value);
+      chunks.push_back({head, ChunkComponent::kKey, at, key});
+      chunks.push_back({head, ChunkComponent::kValue, at + key, value});
+      for (std::size_t g = 0; g < groups; ++g) {
+        for (auto& page : pages) {
+          for (float& x : page) x = normal(rng);
+        }
+        EncodeQ4(
+            kLayout, reinterpret_cast<std::byte*>(pages[0].data()),
+            reinterpret_cast<std::byte*>(pages[1].data()), 0,
+            reinterpret_cast<std::byte*>(m.payload.data() + at) + g * Q4KeyBytes(kLayout.head_dim),
+            reinterpret_cast<std::byte*>(m.payload.data() + at + key) +
+                g * Q4ValueBytes(kLayout.head_dim));
+      }
+    }
+    FrameHeader h = HeaderOf(sequence, layer, begin, end);
+    h.kind = FrameKind::kQ4Kv;
+    h.payload_bytes = m.payload.size();
+    h.payload_hash = HashPayload(
+        std::string_view(reinterpret_cast<const char*>(m.payload.data()), m.payload.size()));
+    m.head = *EncodeFrameHead(h, chunks, secret_);
+    return m;
   }
 
   // As the transport would; the status is the receiver's answer to the header.
@@ -249,6 +288,54 @@ TEST_F(CodeReceiverTest, APageIsWrittenOnce) {
   const float overwritten = first_k(2);
   std::memcpy(&bits, &overwritten, 4);
   EXPECT_EQ(bits, 0x55555555u);
+}
+
+TEST_F(CodeReceiverTest, CodesLandDecodedBesideRawRows) {
+  spec_.coding = Coding::kQ4;
+  auto transfer = Register();
+  const Message codes = Q4Frame(0, 1, 0, 32);
+  EXPECT_TRUE(Deliver(Frame(1, 1, 32, 64)).ok());
+  EXPECT_TRUE(Deliver(codes).ok());
+  Settle();
+  EXPECT_EQ(transfer->progress().frames, 2u);
+  const std::size_t key = Q4KeyBytes(kLayout.head_dim);
+  const std::size_t head_bytes = key + Q4ValueBytes(kLayout.head_dim);
+  for (int head = 0; head < kHeads; ++head) {
+    const auto* at = reinterpret_cast<const std::byte*>(codes.payload.data()) + head * head_bytes;
+    for (int p = 0; p < 2; ++p) {
+      std::vector<std::byte> want(kLayout.page_bytes());
+      DecodeQ4(kLayout, at, at + key, p, want.data() + kLayout.k_offset());
+      const std::byte* got = landing_->pages[kHeads + head][p].data();
+      for (int row = p == 0 ? 4 : 0; row < kPageRows; ++row) {
+        float want_k[16], want_v[16], got_k[16], got_v[16];
+        ReadKvRow(kLayout, want.data(), row, want_k, want_v);
+        ReadKvRow(kLayout, got, row, got_k, got_v);
+        EXPECT_EQ(std::memcmp(want_k, got_k, sizeof(got_k)), 0) << head << p << row;
+        EXPECT_EQ(std::memcmp(want_v, got_v, sizeof(got_v)), 0) << head << p << row;
+      }
+    }
+    float k[16], v[16];
+    ReadKvRow(kLayout, landing_->pages[kHeads + head][2].data(), 5, k, v);
+    EXPECT_EQ(k[3], Value(1, head, false, 37, 3));
+    // The sinks are this node's own.
+    const std::byte* sinks = landing_->pages[kHeads + head][0].data();
+    EXPECT_EQ(sinks[kLayout.v_offset()], std::byte{0xEE});
+  }
+}
+
+TEST_F(CodeReceiverTest, CodesNobodyAskedForAndHalfGroupsAreRefused) {
+  auto raw = Register();
+  EXPECT_FALSE(Deliver(Q4Frame(0, 0, 0, 32)).ok());
+  receiver_.Close(raw);
+  spec_.coding = Coding::kQ4;
+  auto transfer = Register();
+  EXPECT_FALSE(Deliver(Q4Frame(0, 0, 16, 48)).ok());
+  Message shorter = Q4Frame(0, 0, 0, 32);
+  shorter.payload.pop_back();
+  EXPECT_FALSE(Deliver(shorter).ok());
+  EXPECT_EQ(receiver_.Dropped("mismatch"), 3);
+  EXPECT_TRUE(Deliver(Q4Frame(0, 0, 0, 64)).ok());
+  Settle();
 }
 
 TEST_F(CodeReceiverTest, StaleGenerationIsDropped) {

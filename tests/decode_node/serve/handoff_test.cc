@@ -5,6 +5,7 @@
 
 #include "common/base/fault.h"
 #include "common/node/space_proto.h"
+#include "common/scd/q4_kv.h"
 #include "decode_node/serve/producer_links.h"
 #include "decode_node/serve/request_checks.h"
 #include "decode_node/serve/session.h"
@@ -38,6 +39,59 @@ TEST_F(NodePair, RawIsTokenIdenticalToOracle) {
     EXPECT_EQ(got.finished.usage().transferred_tokens(), (n - 64) / 64 * 64 - 4);
     EXPECT_GT(got.timing().handoff_bytes(), 0u);
   }
+  ExpectNothingHeld();
+}
+
+TEST_F(NodePair, Q4CostsAThirdAndIsNeverTakenForMore) {
+  const std::string producer = StartPrefill("prefill", {Entry("m", "a")});
+  StartDecode({Entry("m", "a")});
+  for (const int n : {130, 192, 700, 1900}) {
+    const auto prompt = Prompt(n, static_cast<std::uint32_t>(n));
+    const Answer want = Oracle("m", prompt);
+    auto request = Request("m", prompt, "q4", {producer});
+    request.set_scope(absl::StrCat("q4-", n));
+    const Answer got = Ask(request);
+    ASSERT_TRUE(got.status.ok()) << got.status;
+    EXPECT_EQ(got.timing().strategy(), "q4") << got.timing().fallback_reason();
+    EXPECT_EQ(got.finished.usage().transferred_tokens(), (n - 64) / 64 * 64 - 4);
+    // fp32 pages of head size 16: a coded row costs 5/32 of it plus scales, the last 128 rows all.
+    const TinyLlama shape;
+    const int prefix = (n - 64) / 64 * 64;
+    const int raw = std::min(prefix, 128);
+    const int heads = shape.layers * shape.kv_heads;
+    const double coded = (Q4KeyBytes(shape.head_dim) + Q4ValueBytes(shape.head_dim)) / 32.0;
+    EXPECT_EQ(
+        got.timing().handoff_bytes(),
+        static_cast<std::uint64_t>(heads * (raw * 8 * shape.head_dim + (prefix - raw) * coded)));
+    // Cached as what it is: the same request again takes it, oracle and raw do not.
+    const Answer again = Ask(request);
+    EXPECT_EQ(again.tokens, got.tokens);
+    EXPECT_EQ(again.finished.usage().transferred_tokens(), 0);
+    request.set_strategy("oracle");
+    const Answer oracle = Ask(request);
+    EXPECT_EQ(oracle.tokens, want.tokens);
+    EXPECT_EQ(oracle.finished.usage().cached_tokens(), 0);
+  }
+  ExpectNothingHeld();
+}
+
+// Prompts and steps that end in the middle of a group of 32 rows.
+TEST_F(NodePair, Q4GroupsSpanSteps) {
+  const auto odd = [](auto& config) { config.engine.step_tokens = 48; };
+  const std::string producer = StartPrefill("prefill", {Entry("m", "a")}, odd);
+  const std::string even = StartPrefill("even", {Entry("m", "a")});
+  StartDecode({Entry("m", "a")});
+  const auto prompt = Prompt(900, 77);
+  auto one = Request("m", prompt, "q4", {producer});
+  one.set_scope("one");
+  auto other = Request("m", prompt, "q4", {even});
+  other.set_scope("other");
+  const Answer in_steps = Ask(one);
+  const Answer at_once = Ask(other);
+  ASSERT_TRUE(in_steps.status.ok()) << in_steps.status;
+  EXPECT_EQ(in_steps.timing().strategy(), "q4") << in_steps.timing().fallback_reason();
+  EXPECT_EQ(in_steps.tokens, at_once.tokens);
+  EXPECT_EQ(in_steps.timing().handoff_bytes(), at_once.timing().handoff_bytes());
   ExpectNothingHeld();
 }
 

@@ -1,0 +1,22 @@
+#include "common/scd/coding.h"
+
+namespace baton {
+
+const char* CodingName(Coding coding) {
+  switch (coding) {
+    case Coding::kRaw:
+      return "raw";
+    case Coding::kQ4:
+      return "q4";
+  }
+  return "unknown";
+}
+
+std::optional<Coding> ParseCoding(std::string_view name) {
+  for (const Coding coding : {Coding::kRaw, Coding::kQ4}) {
+    if (name == CodingName(coding)) return coding;
+  }
+  return std::nullopt;
+}
+
+}  // namespace baton

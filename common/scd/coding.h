@@ -1,0 +1,19 @@
+// How K/V travel in a hand-off. The name of a coding is that of the strategy that asks for it.
+#pragma once
+
+#include <optional>
+#include <string_view>
+
+namespace baton {
+
+enum class Coding {
+  kRaw,  // rows as they lie in the producer's pages
+  kQ4,   // 4-bit codes (q4_kv.h), the newest rows raw
+};
+
+// "raw", "q4".
+const char* CodingName(Coding coding);
+// Nothing for another name.
+std::optional<Coding> ParseCoding(std::string_view name);
+
+}  // namespace baton
