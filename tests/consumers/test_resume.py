@@ -61,6 +61,14 @@ class Resume(unittest.TestCase):
             for name in [*names, "log.jsonl"]:
                 self.assertEqual((whole / name).read_bytes(), (killed / name).read_bytes(), name)
 
+    def test_the_rate_warms_up_stays_and_cools_down(self):
+        from consumers import recipes
+        from consumers import train as training
+        recipe = recipes.Recipe(rate=1.0, step_tokens=1, sources="", task="", warmup=0.1, cooldown=0.4)
+        rates = [training.learning_rate(recipe, f) for f in (0.0, 0.05, 0.1, 0.6, 0.8, 1.0, 1.1)]
+        for got, want in zip(rates, (0.1, 0.55, 1.0, 1.0, 0.525, 0.05, 0.05)):
+            self.assertAlmostEqual(got, want)
+
     def test_a_checkpoint_of_another_run_is_refused(self):
         import torch
         with tempfile.TemporaryDirectory() as folder:
