@@ -57,6 +57,7 @@ def save(adapter, folder, dtype=torch.bfloat16):
                          lambda p: safetensors.torch.save_file(tensors, p, {"format": "pt"}))):
         part = folder / (name + ".part")
         write(str(part))
+        part.chmod(0o644)  # safetensors makes files that only their owner can read
         os.replace(part, folder / name)
 
 

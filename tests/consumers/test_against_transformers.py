@@ -121,6 +121,45 @@ class AgainstTransformers(unittest.TestCase):
             rest = ours.hidden([(d.ids[n:], d.positions[n:], d.segments[n:], state)], self.adapter)
         torch.testing.assert_close(rest, whole[n:], rtol=2e-5, atol=2e-5)
 
+    def test_greedy_answers_are_those_of_generate(self):
+        import torch
+        from consumers import evaluate, llama
+        d = self.document(7, 11, (4, 6))
+        ours = llama.Llama(self.base, train=False)
+        suffixes = [[i for i, s in zip(d.ids, d.segments) if s == b] for b in (1, 2)]
+        with torch.no_grad():
+            state = evaluate.prefill(ours, self.adapter, d.ids[:11])
+            got = evaluate.generate(ours, self.adapter, state, suffixes, limit=9)
+            for suffix, answer in zip(suffixes, got):
+                ids = torch.tensor([d.ids[:11] + suffix])
+                want = self.peft.generate(input_ids=ids, attention_mask=torch.ones_like(ids), max_new_tokens=9,
+                                          do_sample=False, eos_token_id=2, pad_token_id=0)[0, ids.shape[1]:].tolist()
+                self.assertEqual(answer, want[:want.index(2)] if 2 in want else want)
+
+    def test_drift_is_that_of_the_two_models_caches(self):
+        import torch
+        from consumers import drift, llama
+        d = self.document(8, 14, (5,))
+        d.labels[:14] = [-1] * 14
+        ours = llama.Llama(self.base, train=False)
+        with torch.no_grad():
+            got = drift.drift(ours, self.adapter, [d])
+            own = self.peft(torch.tensor([d.ids[:14]]), use_cache=True).past_key_values
+            with self.peft.disable_adapter():
+                other = self.peft(torch.tensor([d.ids[:14]]), use_cache=True).past_key_values
+            for field, name in (("state_error_k", "keys"), ("state_error_v", "values")):
+                for layer, error in enumerate(got[field]):
+                    mine, theirs = (getattr(c.layers[layer], name)[0, :, 4:] for c in (own, other))
+                    self.assertAlmostEqual(error, ((mine - theirs).norm() / mine.norm()).item(), delta=2e-4)
+            self.assertGreater(got["state_error_v"][-1], 0.01)
+            log_own = self.peft(torch.tensor([d.ids])).logits[0, 14:].log_softmax(1)
+            for mine, theirs in zip(own.layers, other.layers):
+                mine.keys[:, :, 4:] = theirs.keys[:, :, 4:]
+                mine.values[:, :, 4:] = theirs.values[:, :, 4:]
+            raw = self.peft(torch.tensor([d.ids[14:]]), past_key_values=own).logits[0].log_softmax(1)
+            kl = (log_own.exp() * (log_own - raw)).sum(1).mean().item()
+        self.assertAlmostEqual(got["quality"]["all"]["kl"], kl, delta=2e-4)
+
 
 if __name__ == "__main__":
     unittest.main()
