@@ -24,7 +24,7 @@ class AbortTest : public NodePair {
         status_ = FromGrpcStatus(stream_->Finish());
       });
     }
-    ~Call() { Leave(); }
+    ~Call() { Leave().IgnoreError(); }
     absl::Status Leave() {
       context_.TryCancel();
       context_.TryCancel();  // twice does no harm
@@ -98,7 +98,7 @@ TEST_F(AbortTest, AFrameThatIsBeingImportedWhenItsRequestEndsIsDropped) {
   {
     Call a(*stub_, Request("m", Prompt(900, 1), "raw", {producer}));
     ASSERT_TRUE(Eventually([&] { return FaultHits("decode.on_frame") == 1; }));
-    a.Leave();
+    a.Leave().IgnoreError();
   }
   EXPECT_EQ(Ask(Request("m", second, "oracle")).tokens, want.tokens);
   EXPECT_TRUE(Eventually([&] { return decode_->receiver().Dropped("stale") > 0; }));

@@ -159,7 +159,9 @@ TEST_F(DecodeServiceTest, PortInUseIsOneClearError) {
 // Before minutes of loading, not after.
 TEST_F(DecodeServiceTest, PortInUseIsFoundBeforeTheModelIsLoaded) {
   std::vector<std::string> lines;
-  InitLogging({.sink = [&](std::string_view line) { lines.emplace_back(line); }});
+  LogOptions options;
+  options.sink = [&](std::string_view line) { lines.emplace_back(line); };
+  InitLogging(options);
   auto config = Common<DecodeConfig>("second", {Entry("m", "a")});
   config.http.port = decode_->http_port();
   const absl::Status status = DecodeNode::Start(config, nullptr).status();
