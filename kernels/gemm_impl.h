@@ -77,6 +77,32 @@ void Tile(const GemmTileArgs& g, const float* xt, int xs, float* acc, int acc_ro
   }
 }
 
+// One half of a panel: 16 features.
+template <WeightFormat D, int R, int H>
+void HalfTile(const GemmTileArgs& g, const float* xt, int xs, float* acc) {
+  F16 a[R];
+  acc += H * 16;
+#pragma GCC unroll 12
+  for (int r = 0; r < R; ++r) a[r] = g.first ? Splat(0.0f) : Load(acc + r * kPanelCols);
+  const std::byte* w = g.w;
+#pragma GCC unroll 2
+  for (std::int64_t k = 0; k < g.k; ++k) {
+    // The first half brings the lines of both: few rows wait for the memory, as above.
+    if constexpr (H == 0) {
+      __builtin_prefetch(w + 2048);
+      if constexpr (D == WeightFormat::kF32) __builtin_prefetch(w + 2048 + 64);
+    }
+    F16 half[2];
+    LoadPanelRow<D>(w, &half[0], &half[1]);
+#pragma GCC unroll 12
+    for (int r = 0; r < R; ++r) a[r] = FmaT(Splat(xt[r]), half[H], a[r]);
+    xt += xs;
+    w += PanelRowBytes<D>();
+  }
+#pragma GCC unroll 12
+  for (int r = 0; r < R; ++r) Store(acc + r * kPanelCols, a[r]);
+}
+
 template <WeightFormat D, int R>
 void TileOfRows(const GemmTileArgs& g, const float* xt, int xs, float* acc, int acc_rows) {
   // Several panels at once: enough chains to hide the FMA's latency at few rows, and 6 x 64 needs
@@ -91,6 +117,13 @@ void TileOfRows(const GemmTileArgs& g, const float* xt, int xs, float* acc, int 
         return Tile<D, 1, 4>(g, xt, xs, acc, acc_rows);
       default:
         return Tile<D, 1, 1>(g, xt, xs, acc, acc_rows);
+    }
+  } else if constexpr (R > kWholePanelRows) {
+    GemmTileArgs one = g;
+    for (int p = 0; p < g.panels; ++p) {
+      one.w = g.w + p * g.panel_stride;
+      HalfTile<D, R, 0>(one, xt, xs, acc + p * acc_rows * kPanelCols);
+      HalfTile<D, R, 1>(one, xt, xs, acc + p * acc_rows * kPanelCols);
     }
   } else {
     GemmTileArgs one = g;

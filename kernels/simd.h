@@ -139,6 +139,7 @@ BATON_V F16 NibbleToFloat(I16 a) {
   return {_mm512_permutexvar_ps(a.v, table)};
 }
 inline constexpr int kGemmRows = 12;  // accumulators: 12 x 2 of 32 registers
+inline constexpr int kWholePanelRows = 12;
 inline constexpr int kQuantRows = 4;  // rows of a tile that decodes codes in registers
 inline constexpr int kQuantPanels = 2;
 inline constexpr int kScoreRows = 6;  // 6 rows x 4 vectors
@@ -283,8 +284,11 @@ BATON_V I16 OrMasked(I16 x, I16 y, int mask) {
 BATON_V F16 ToFloat(I16 x) { return {_mm256_cvtepi32_ps(x.a), _mm256_cvtepi32_ps(x.b)}; }
 // The low four bits of each lane.
 BATON_V F16 NibbleToFloat(I16 x) { return ToFloat(And(x, 15)); }
-inline constexpr int kGemmRows = 3;   // accumulators: 3 x 4 of 16 registers
-inline constexpr int kQuantRows = 2;  // rows of a tile that decodes codes in registers
+// 6 x 16 features take 12 accumulators of 16 registers, 2 weights and an x. 3 x 32 need 17: one
+// accumulator goes through memory at every step, which takes a third of the peak.
+inline constexpr int kGemmRows = 6;
+inline constexpr int kWholePanelRows = 2;  // rows up to which a tile spans a panel's 32 features
+inline constexpr int kQuantRows = 2;       // rows of a tile that decodes codes in registers
 inline constexpr int kQuantPanels = 1;
 inline constexpr int kScoreRows = 3;
 inline constexpr int kVectors = 2;
@@ -389,6 +393,7 @@ BATON_V F16 NibbleToFloat(I16 a) { return ToFloat(And(a, 15)); }
 #undef BATON_INT_LANES
 #undef BATON_LANES
 inline constexpr int kGemmRows = 2;
+inline constexpr int kWholePanelRows = 2;
 inline constexpr int kQuantRows = 1;
 inline constexpr int kQuantPanels = 1;
 inline constexpr int kScoreRows = 2;
