@@ -48,7 +48,8 @@ class Collector final : public GenerationSink {
   }
   Outcome Wait() {
     MutexLock lock(mu_);
-    if (!changed_.WaitFor(mu_, std::chrono::seconds(30), [this] { return done_; })) {
+    if (!changed_.WaitFor(mu_, std::chrono::seconds(30),
+                          [this]() REQUIRES(mu_) { return done_; })) {
       out_.status = absl::DeadlineExceededError("no end in 30 s");
     }
     return out_;
