@@ -1,29 +1,11 @@
 #include "kernels/kv_write.h"
 
 #include <cstring>
-#include <type_traits>
 
-#include "kernels/convert_math.h"
+#include "kernels/element.h"
 
 namespace baton {
 namespace {
-
-template <DType D>
-using Element = std::conditional_t<D == DType::kF32, float, std::uint16_t>;
-
-template <DType D>
-Element<D> FromFloat(float x) {
-  if constexpr (D == DType::kF32) return x;
-  if constexpr (D == DType::kBF16) return FloatToBf16(x);
-  if constexpr (D == DType::kF16) return FloatToHalf(x);
-}
-
-template <DType D>
-float ToFloat(Element<D> x) {
-  if constexpr (D == DType::kF32) return x;
-  if constexpr (D == DType::kBF16) return Bf16ToFloat(x);
-  if constexpr (D == DType::kF16) return HalfToFloat(x);
-}
 
 template <DType D>
 void Write(const KvPageLayout& layout, std::byte* page, int row, const float* k, const float* v) {

@@ -64,8 +64,7 @@ FramePlan PlanFrame(const KvReady& ready, const KvPageLayout& layout, std::size_
 
 FramePlan PlanQ4Frame(const KvReady& ready, const KvPageLayout& layout, std::size_t first_page,
                       std::size_t pages, std::int32_t first_token) {
-  constexpr std::size_t kGroupPages = kQ4GroupRows / kPageRows;
-  const std::size_t groups = pages / kGroupPages;
+  const std::size_t groups = pages / kQ4GroupPages;
   const std::size_t key_bytes = Q4KeyBytes(layout.head_dim);
   const std::size_t value_bytes = Q4ValueBytes(layout.head_dim);
   FramePlan plan;
@@ -81,7 +80,7 @@ FramePlan PlanQ4Frame(const KvReady& ready, const KvPageLayout& layout, std::siz
         {h, ChunkComponent::kValue, offset + groups * key_bytes, groups * value_bytes});
     offset += groups * (key_bytes + value_bytes);
     for (std::size_t g = 0; g < groups; ++g) {
-      const std::size_t page = first_page + g * kGroupPages;
+      const std::size_t page = first_page + g * kQ4GroupPages;
       const auto row = ready.begin + static_cast<std::int32_t>(page) * kPageRows;
       EncodeQ4(layout, ready.pages[h][page].data(), ready.pages[h][page + 1].data(),
                std::clamp(first_token - row, 0, kQ4GroupRows - 1), keys + g * key_bytes,
@@ -189,7 +188,7 @@ absl::Status CodeSender::EncodeFrames(const KvReady& ready) {
         std::min(total, static_cast<std::size_t>((raw_from - ready.begin) / kPageRows));
     const std::size_t group_bytes =
         heads * (Q4KeyBytes(layout.head_dim) + Q4ValueBytes(layout.head_dim));
-    const std::size_t step = 2 * std::max<std::size_t>(1, frame_bytes / group_bytes);
+    const std::size_t step = kQ4GroupPages * std::max<std::size_t>(1, frame_bytes / group_bytes);
     for (; first < coded; first += step) {
       BATON_RETURN_IF_ERROR(Enqueue(
           PlanQ4Frame(ready, layout, first, std::min(step, coded - first), params_.first_token)));

@@ -4,32 +4,14 @@
 #include <array>
 #include <cstdint>
 #include <cstring>
-#include <type_traits>
 
 #include "kernels/codes_math.h"
-#include "kernels/convert_math.h"
+#include "kernels/element.h"
 
 namespace baton {
 namespace {
 
 constexpr float kLargestHalf = 65504.0f;
-
-template <DType D>
-using Element = std::conditional_t<D == DType::kF32, float, std::uint16_t>;
-
-template <DType D>
-float ToFloat(Element<D> x) {
-  if constexpr (D == DType::kF32) return x;
-  if constexpr (D == DType::kBF16) return Bf16ToFloat(x);
-  if constexpr (D == DType::kF16) return HalfToFloat(x);
-}
-
-template <DType D>
-Element<D> FromFloat(float x) {
-  if constexpr (D == DType::kF32) return x;
-  if constexpr (D == DType::kBF16) return FloatToBf16(x);
-  if constexpr (D == DType::kF16) return FloatToHalf(x);
-}
 
 // A group's scale in the making: exact for the codes, rounded for whoever decodes.
 struct Scale {

@@ -22,7 +22,8 @@
 
 namespace baton {
 
-inline constexpr int kQ4GroupRows = 2 * kPageRows;
+inline constexpr int kQ4GroupPages = 2;
+inline constexpr int kQ4GroupRows = kQ4GroupPages * kPageRows;
 inline constexpr int kQ4ResidualRows = 128;
 
 constexpr std::size_t Q4KeyBytes(int head_dim) {

@@ -158,13 +158,12 @@ void IncomingTransfer::CopyPage(const PrefixLanding& landing, const FrameHead& h
   const PageRef& ref = landing.pages[head.header.layer * static_cast<std::size_t>(kv_heads_) +
                                      kv_head][static_cast<std::size_t>(page - landing.first_page)];
   const std::int32_t row_begin = std::max(0, landing.begin - page * kPageRows);
-  scratch.resize(layout.payload_bytes());
+  if (row_begin > 0) scratch.resize(layout.payload_bytes());
   std::byte* rows = row_begin == 0 ? ref.data() + layout.k_offset() : scratch.data();
   if (head.header.kind == FrameKind::kQ4Kv) {
-    constexpr std::size_t kGroupPages = kQ4GroupRows / kPageRows;
-    const std::size_t group = in_frame / kGroupPages;
+    const std::size_t group = in_frame / kQ4GroupPages;
     DecodeQ4(layout, k + group * Q4KeyBytes(layout.head_dim),
-             v + group * Q4ValueBytes(layout.head_dim), static_cast<int>(in_frame % kGroupPages),
+             v + group * Q4ValueBytes(layout.head_dim), static_cast<int>(in_frame % kQ4GroupPages),
              rows);
   } else {
     std::memcpy(rows, k + in_frame * layout.k_bytes(), layout.k_bytes());

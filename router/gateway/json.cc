@@ -40,8 +40,8 @@ class Checker : public nlohmann::json_sax<json> {
   bool start_object(size_t) override { return Open(); }
   bool key(string_t& key) override {
     if (open_.back().insert(key).second) return true;
-    return Refuse(
-        Cat("the request body has the key '", key.substr(0, 40), "' twice in one object"));
+    return Refuse(CleanMessage(
+        Cat("the request body has the key '", key.substr(0, 40), "' twice in one object")));
   }
   bool end_object() override { return Close(); }
   bool start_array(size_t) override { return Open(); }
@@ -76,7 +76,7 @@ class Checker : public nlohmann::json_sax<json> {
 absl::StatusOr<json> ParseJson(std::string_view text) {
   Checker checker;
   if (!json::sax_parse(text, &checker)) {
-    return absl::InvalidArgumentError(CleanMessage(checker.error()));
+    return absl::InvalidArgumentError(checker.error());
   }
   return json::parse(text);
 }
