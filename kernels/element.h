@@ -15,16 +15,26 @@ using Element = std::conditional_t<D == DType::kF32, float, std::uint16_t>;
 // Nearest even.
 template <DType D>
 Element<D> FromFloat(float x) {
-  if constexpr (D == DType::kF32) return x;
-  if constexpr (D == DType::kBF16) return FloatToBf16(x);
-  if constexpr (D == DType::kF16) return FloatToHalf(x);
+  if constexpr (D == DType::kF32) {
+    return x;
+  } else if constexpr (D == DType::kBF16) {
+    return FloatToBf16(x);
+  } else {
+    static_assert(D == DType::kF16);
+    return FloatToHalf(x);
+  }
 }
 
 template <DType D>
 float ToFloat(Element<D> x) {
-  if constexpr (D == DType::kF32) return x;
-  if constexpr (D == DType::kBF16) return Bf16ToFloat(x);
-  if constexpr (D == DType::kF16) return HalfToFloat(x);
+  if constexpr (D == DType::kF32) {
+    return x;
+  } else if constexpr (D == DType::kBF16) {
+    return Bf16ToFloat(x);
+  } else {
+    static_assert(D == DType::kF16);
+    return HalfToFloat(x);
+  }
 }
 
 }  // namespace baton
