@@ -43,6 +43,7 @@ std::optional<StoredDType> DTypeByName(std::string_view name) {
 class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
  public:
   std::vector<HeaderEntry> entries;
+  std::map<std::string, std::string> metadata;
   std::string error;
 
   bool null() override { return Fail("null"); }
@@ -64,7 +65,10 @@ class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
   }
 
   bool string(string_t& value) override {
-    if (place_ == Place::kMetadata) return true;
+    if (place_ == Place::kMetadata) {
+      metadata[field_] = value;
+      return true;
+    }
     if (place_ != Place::kTensor || field_ != "dtype") return Fail("a string");
     entries.back().dtype = DTypeByName(value);
     if (!entries.back().dtype) {
@@ -190,8 +194,12 @@ absl::StatusOr<TensorView> ToView(const HeaderEntry& entry, const std::byte* dat
   return view;
 }
 
-// The tensors in the order of their data, which they must fill without a gap or an overlap.
-absl::StatusOr<std::vector<TensorView>> ReadTensors(const MappedFile& file) {
+struct Contents {
+  std::vector<TensorView> tensors;  // in the order of their data, which they fill without a gap
+  std::map<std::string, std::string> metadata;
+};
+
+absl::StatusOr<Contents> ReadContents(const MappedFile& file) {
   uint64_t header_size = 0;
   if (file.size() < sizeof(header_size)) {
     return absl::InvalidArgumentError("too short for a safetensors file");
@@ -223,20 +231,20 @@ absl::StatusOr<std::vector<TensorView>> ReadTensors(const MappedFile& file) {
            std::pair(b.first, b.first + b.second.nbytes);
   });
   uint64_t at = 0;
-  std::vector<TensorView> tensors;
+  Contents contents{{}, std::move(reader.metadata)};
   for (auto& [begin, view] : views) {
     if (begin != at) {
       return absl::InvalidArgumentError(
           Cat("tensor '", view.name, "' begins at ", begin, ", the data before it ends at ", at));
     }
     at = begin + view.nbytes;
-    tensors.push_back(std::move(view));
+    contents.tensors.push_back(std::move(view));
   }
   if (at != data_size) {
     return absl::InvalidArgumentError(
         Cat("tensors end at ", at, ", the data at ", data_size, " bytes"));
   }
-  return tensors;
+  return contents;
 }
 
 }  // namespace
@@ -244,11 +252,12 @@ absl::StatusOr<std::vector<TensorView>> ReadTensors(const MappedFile& file) {
 absl::StatusOr<std::unique_ptr<SafetensorsFile>> SafetensorsFile::Open(const std::string& path) {
   BATON_ASSIGN_OR_RETURN(MappedFile mapped, MappedFile::Open(path));
   std::unique_ptr<SafetensorsFile> file(new SafetensorsFile(std::move(mapped)));
-  auto tensors = ReadTensors(file->file_);
-  if (!tensors.ok()) {
-    return absl::InvalidArgumentError(Cat(path, ": ", StdView(tensors.status().message())));
+  auto contents = ReadContents(file->file_);
+  if (!contents.ok()) {
+    return absl::InvalidArgumentError(Cat(path, ": ", StdView(contents.status().message())));
   }
-  file->tensors_ = *std::move(tensors);
+  file->tensors_ = std::move(contents->tensors);
+  file->metadata_ = std::move(contents->metadata);
   for (size_t i = 0; i < file->tensors_.size(); ++i) {
     file->by_name_.emplace(file->tensors_[i].name, i);
   }

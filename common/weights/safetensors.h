@@ -2,6 +2,7 @@
 // visible.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -28,6 +29,8 @@ class SafetensorsFile {
   const std::vector<TensorView>& tensors() const { return tensors_; }
   // Null when there is no such tensor.
   const TensorView* Find(std::string_view name) const;
+  // The strings of the header's `__metadata__`.
+  const std::map<std::string, std::string>& metadata() const { return metadata_; }
 
  private:
   explicit SafetensorsFile(MappedFile file) : file_(std::move(file)) {}
@@ -35,6 +38,7 @@ class SafetensorsFile {
   const MappedFile file_;
   std::vector<TensorView> tensors_;
   std::unordered_map<std::string_view, size_t> by_name_;
+  std::map<std::string, std::string> metadata_;
 };
 
 // One or several safetensors files seen as one set of tensors.

@@ -1,0 +1,351 @@
+#include "common/scd/codec.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <initializer_list>
+#include <iterator>
+#include <memory>
+#include <optional>
+#include <string_view>
+#include <utility>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
+#include "common/base/strings.h"
+#include "common/weights/dequantize.h"
+#include "common/weights/digest.h"
+#include "common/weights/safetensors.h"
+#include "nlohmann/json.hpp"
+
+namespace baton {
+namespace {
+
+constexpr std::string_view kFormat = "baton-codec";
+
+template <typename T>
+std::string_view BytesOf(const std::vector<T>& values) {
+  return {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T)};
+}
+
+std::optional<CodeSource> ParseSource(std::string_view name) {
+  for (const CodeSource source : {CodeSource::kHidden, CodeSource::kKv}) {
+    if (name == CodeSourceName(source)) return source;
+  }
+  return std::nullopt;
+}
+
+std::int64_t LevelsOf(const std::vector<std::uint8_t>& bits) {
+  std::int64_t levels = 0;
+  for (const std::uint8_t b : bits) levels += std::int64_t{1} << b;
+  return levels;
+}
+
+absl::Status Bad(std::string what) { return absl::InvalidArgumentError(std::move(what)); }
+
+absl::Status CheckIdentity(const CodecIdentity& id) {
+  struct Number {
+    const char* name;
+    std::int64_t value;
+    std::int64_t limit;
+  };
+  for (const Number& n : {Number{"layers", id.layers, kMaxCodecLayers},
+                          Number{"hidden", id.hidden, kMaxCodecWidth},
+                          Number{"kv_heads", id.kv_heads, kMaxCodecWidth},
+                          Number{"head_dim", id.head_dim, kMaxCodecWidth}}) {
+    if (n.value < 1 || n.value > n.limit) {
+      return Bad(Cat(n.name, ": ", n.value, "; allowed: 1 to ", n.limit));
+    }
+  }
+  if (2 * id.kv_dim() > kMaxCodecWidth) {
+    return Bad(Cat("kv_heads * head_dim: ", id.kv_dim(), "; allowed: up to ", kMaxCodecWidth / 2));
+  }
+  for (const auto& [name, digest] : {std::pair("producer_weights", id.producer_weights),
+                                     std::pair("consumer_weights", id.consumer_weights),
+                                     std::pair("tokenizer", id.tokenizer)}) {
+    if (digest.empty()) return Bad(Cat(name, ": empty"));
+  }
+  return absl::OkStatus();
+}
+
+// Sizes first: nothing is looked at before it is known to be there.
+absl::Status CheckSizes(const CodecLayer& layer, const CodecIdentity& id) {
+  const std::int64_t rank = layer.rank();
+  if (rank > kMaxCodecRank) return Bad(Cat("rank: ", rank, "; allowed: up to ", kMaxCodecRank));
+  for (const std::uint8_t b : layer.bits) {
+    if (std::find(std::begin(kCodeBits), std::end(kCodeBits), b) == std::end(kCodeBits)) {
+      return Bad(Cat("bits: ", int{b}, "; allowed: 1, 2, 3, 4, 6, 8"));
+    }
+  }
+  struct Field {
+    const char* name;
+    const std::vector<float>& values;
+    std::int64_t expected;
+  };
+  const std::int64_t in = id.source_width();
+  const std::int64_t out = 2 * id.kv_dim();
+  for (const Field& f : std::initializer_list<Field>{{"mean", layer.mean, in},
+                                                     {"encoder", layer.encoder, rank * in},
+                                                     {"importance", layer.importance, rank},
+                                                     {"levels", layer.levels, LevelsOf(layer.bits)},
+                                                     {"decoder", layer.decoder, out * rank},
+                                                     {"offset", layer.offset, out}}) {
+    if (static_cast<std::int64_t>(f.values.size()) != f.expected) {
+      return Bad(Cat(f.name, ": ", f.values.size(), " numbers, expected ", f.expected));
+    }
+    if (!std::all_of(f.values.begin(), f.values.end(), [](float x) { return std::isfinite(x); })) {
+      return Bad(Cat(f.name, ": not all numbers are finite"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckOrder(const CodecLayer& layer) {
+  const auto& importance = layer.importance;
+  if (!std::is_sorted(importance.rbegin(), importance.rend())) {
+    return Bad("importance: does not fall");
+  }
+  if (!importance.empty() && !(importance.back() > 0)) return Bad("importance: not above 0");
+  const float* levels = layer.levels.data();
+  for (std::size_t i = 0; i < layer.bits.size(); ++i) {
+    const float* end = levels + (std::size_t{1} << layer.bits[i]);
+    if (std::adjacent_find(levels, end, std::greater_equal<>()) != end) {
+      return Bad(Cat("levels: those of component ", i, " do not ascend"));
+    }
+    levels = end;
+  }
+  return absl::OkStatus();
+}
+
+std::string TensorName(std::size_t layer, std::string_view field) {
+  return Cat("layers.", layer, ".", field);
+}
+
+struct LayerField {
+  std::string_view name;
+  std::vector<float> CodecLayer::*values;
+};
+constexpr LayerField kFields[] = {
+    {"mean", &CodecLayer::mean},     {"encoder", &CodecLayer::encoder},
+    {"levels", &CodecLayer::levels}, {"importance", &CodecLayer::importance},
+    {"offset", &CodecLayer::offset}, {"decoder", &CodecLayer::decoder}};
+
+absl::StatusOr<std::string> Metadata(const SafetensorsFile& file, const std::string& key) {
+  const auto it = file.metadata().find(key);
+  if (it == file.metadata().end()) return Bad(Cat("metadata: no '", key, "'"));
+  return it->second;
+}
+
+absl::StatusOr<std::int64_t> Number(const SafetensorsFile& file, const std::string& key) {
+  BATON_ASSIGN_OR_RETURN(const std::string text, Metadata(file, key));
+  std::int64_t value = 0;
+  if (!absl::SimpleAtoi(text, &value)) {
+    return Bad(Cat("metadata: ", key, ": '", text, "' is not a whole number"));
+  }
+  return value;
+}
+
+absl::StatusOr<CodecIdentity> ReadIdentity(const SafetensorsFile& file) {
+  BATON_ASSIGN_OR_RETURN(const std::string format, Metadata(file, "format"));
+  if (format != kFormat) {
+    return Bad(Cat("metadata: format: '", format, "', expected '", kFormat, "'"));
+  }
+  BATON_ASSIGN_OR_RETURN(const std::int64_t version, Number(file, "format_version"));
+  if (version != kCodecVersion) {
+    return absl::UnimplementedError(Cat("metadata: format_version: ", version,
+                                        "; this build reads ", kCodecVersion));
+  }
+  CodecIdentity id;
+  BATON_ASSIGN_OR_RETURN(id.producer_weights, Metadata(file, "producer_weights"));
+  BATON_ASSIGN_OR_RETURN(id.consumer_weights, Metadata(file, "consumer_weights"));
+  BATON_ASSIGN_OR_RETURN(id.tokenizer, Metadata(file, "tokenizer"));
+  BATON_ASSIGN_OR_RETURN(const std::string source, Metadata(file, "source"));
+  const auto parsed = ParseSource(source);
+  if (!parsed) return Bad(Cat("metadata: source: '", source, "'; allowed: h, kv"));
+  id.source = *parsed;
+  BATON_ASSIGN_OR_RETURN(id.layers, Number(file, "layers"));
+  BATON_ASSIGN_OR_RETURN(id.hidden, Number(file, "hidden"));
+  BATON_ASSIGN_OR_RETURN(id.kv_heads, Number(file, "kv_heads"));
+  BATON_ASSIGN_OR_RETURN(id.head_dim, Number(file, "head_dim"));
+  BATON_RETURN_IF_ERROR(CheckIdentity(id));
+  return id;
+}
+
+absl::StatusOr<const TensorView*> Find(const SafetensorsFile& file, const std::string& name) {
+  const TensorView* view = file.Find(name);
+  if (view == nullptr) return Bad(Cat("tensor '", name, "' is missing"));
+  return view;
+}
+
+absl::StatusOr<CodecLayer> ReadLayer(const SafetensorsFile& file, std::size_t index) {
+  CodecLayer layer;
+  const std::string bits_name = TensorName(index, "bits");
+  BATON_ASSIGN_OR_RETURN(const TensorView* bits, Find(file, bits_name));
+  if (bits->dtype != StoredDType::kU8) {
+    return Bad(Cat("tensor '", bits_name, "': ", DTypeName(bits->dtype), ", expected U8"));
+  }
+  const auto* first = reinterpret_cast<const std::uint8_t*>(bits->data);
+  layer.bits.assign(first, first + bits->nbytes);
+  for (const auto& [field, values] : kFields) {
+    const std::string name = TensorName(index, field);
+    BATON_ASSIGN_OR_RETURN(const TensorView* view, Find(file, name));
+    auto& to = layer.*values;
+    to.resize(static_cast<std::size_t>(view->elements()));
+    if (absl::Status s = DequantizeRow(view->dtype, view->data, to.data(), view->elements());
+        !s.ok()) {
+      return Bad(Cat("tensor '", name, "': ", StdView(s.message())));
+    }
+  }
+  return layer;
+}
+
+absl::StatusOr<Codec> Read(const SafetensorsFile& file) {
+  Codec codec;
+  BATON_ASSIGN_OR_RETURN(codec.identity, ReadIdentity(file));
+  const auto layers = static_cast<std::size_t>(codec.identity.layers);
+  const std::size_t expected = layers * (std::size(kFields) + 1);
+  if (file.tensors().size() != expected) {
+    return Bad(Cat(file.tensors().size(), " tensors, expected ", expected));
+  }
+  for (std::size_t l = 0; l < layers; ++l) {
+    BATON_ASSIGN_OR_RETURN(CodecLayer layer, ReadLayer(file, l));
+    codec.layers.push_back(std::move(layer));
+  }
+  if (auto it = file.metadata().find("report"); it != file.metadata().end()) {
+    codec.report = it->second;
+  }
+  BATON_RETURN_IF_ERROR(CheckCodec(codec));
+  return codec;
+}
+
+class Writer {
+ public:
+  void Add(const std::string& name, const char* dtype, const std::vector<std::int64_t>& shape,
+           std::string_view bytes) {
+    header_[name] = {
+        {"dtype", dtype}, {"shape", shape}, {"data_offsets", {size_, size_ + bytes.size()}}};
+    data_.push_back(bytes);
+    size_ += bytes.size();
+  }
+  void Metadata(const std::map<std::string, std::string>& metadata) {
+    header_["__metadata__"] = metadata;
+  }
+  absl::Status Write(const std::string& path) const {
+    std::string header = header_.dump();
+    header.append((8 - header.size() % 8) % 8, ' ');
+    const std::uint64_t length = header.size();
+    const std::string part = path + ".part";
+    std::ofstream out(part, std::ios::binary | std::ios::trunc);
+    out.write(reinterpret_cast<const char*>(&length), sizeof(length));
+    out << header;
+    for (const std::string_view bytes : data_) {
+      out.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+    }
+    out.close();
+    std::error_code error;
+    if (out) std::filesystem::rename(part, path, error);
+    if (!out || error) {
+      std::filesystem::remove(part, error);
+      return absl::InternalError(Cat(path, ": cannot be written"));
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  nlohmann::ordered_json header_;
+  std::vector<std::string_view> data_;
+  std::uint64_t size_ = 0;
+};
+
+}  // namespace
+
+const char* CodeSourceName(CodeSource source) { return source == CodeSource::kHidden ? "h" : "kv"; }
+
+std::string Codec::EncoderDigest() const {
+  PartDigest digest;
+  digest.Add(identity.producer_weights);
+  digest.Add(identity.tokenizer);
+  digest.Add(CodeSourceName(identity.source));
+  for (const CodecLayer& layer : layers) {
+    digest.Add(BytesOf(layer.bits));
+    for (const auto* values : {&layer.mean, &layer.encoder, &layer.importance, &layer.levels}) {
+      digest.Add(BytesOf(*values));
+    }
+  }
+  return digest.Hex();
+}
+
+std::string Codec::Digest() const {
+  PartDigest digest;
+  digest.Add(EncoderDigest());
+  digest.Add(identity.consumer_weights);
+  for (const CodecLayer& layer : layers) {
+    digest.Add(BytesOf(layer.decoder));
+    digest.Add(BytesOf(layer.offset));
+  }
+  return digest.Hex();
+}
+
+double Codec::bytes_per_token() const {
+  std::int64_t bits = 0;
+  for (const CodecLayer& layer : layers) {
+    for (const std::uint8_t b : layer.bits) bits += b;
+  }
+  return static_cast<double>(bits) / 8;
+}
+
+absl::Status CheckCodec(const Codec& codec) {
+  BATON_RETURN_IF_ERROR(CheckIdentity(codec.identity));
+  if (static_cast<std::int64_t>(codec.layers.size()) != codec.identity.layers) {
+    return Bad(Cat("layers: ", codec.layers.size(), ", expected ", codec.identity.layers));
+  }
+  for (std::size_t l = 0; l < codec.layers.size(); ++l) {
+    absl::Status s = CheckSizes(codec.layers[l], codec.identity);
+    if (s.ok()) s = CheckOrder(codec.layers[l]);
+    if (!s.ok()) return Bad(Cat("layer ", l, ": ", StdView(s.message())));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Codec> LoadCodec(const std::string& path) {
+  BATON_ASSIGN_OR_RETURN(const auto file, SafetensorsFile::Open(path));
+  auto codec = Read(*file);
+  if (codec.ok()) return codec;
+  return absl::Status(codec.status().code(), Cat(path, ": ", StdView(codec.status().message())));
+}
+
+absl::Status SaveCodec(const Codec& codec, const std::string& path) {
+  BATON_RETURN_IF_ERROR(CheckCodec(codec));
+  const CodecIdentity& id = codec.identity;
+  Writer writer;
+  writer.Metadata({{"format", std::string(kFormat)},
+                   {"format_version", absl::StrCat(kCodecVersion)},
+                   {"producer_weights", id.producer_weights},
+                   {"consumer_weights", id.consumer_weights},
+                   {"tokenizer", id.tokenizer},
+                   {"source", CodeSourceName(id.source)},
+                   {"layers", absl::StrCat(id.layers)},
+                   {"hidden", absl::StrCat(id.hidden)},
+                   {"kv_heads", absl::StrCat(id.kv_heads)},
+                   {"head_dim", absl::StrCat(id.head_dim)},
+                   {"report", codec.report}});
+  for (std::size_t l = 0; l < codec.layers.size(); ++l) {
+    const CodecLayer& layer = codec.layers[l];
+    writer.Add(TensorName(l, "bits"), "U8", {layer.rank()}, BytesOf(layer.bits));
+    for (const auto& [field, values] : kFields) {
+      const std::vector<float>& v = layer.*values;
+      const auto n = static_cast<std::int64_t>(v.size());
+      std::vector<std::int64_t> shape = {n};
+      if (field == "encoder") shape = {layer.rank(), id.source_width()};
+      if (field == "decoder") shape = {2 * id.kv_dim(), layer.rank()};
+      writer.Add(TensorName(l, field), "F32", shape, BytesOf(v));
+    }
+  }
+  return writer.Write(path);
+}
+
+}  // namespace baton

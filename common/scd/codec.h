@@ -1,0 +1,91 @@
+// The codec of a producer and a consumer, as calibration leaves it and both nodes load it
+// (docs/artifact_format.md). Per layer:
+//
+//   z = A (x - mean)        [rank]  x: what the producer sees there, by `source`
+//   q_i = code of z_i       bits[i] bits: index of the nearest of 2^bits[i] levels
+//   [K | V] = B z' + offset [2 * kv_dim]  of the consumer; K after k-norm, before RoPE
+//
+// Components are in order of falling importance, so the first of them are a coarser code of their
+// own: a cut (code_cut.h) says how many of each layer travel. The encoder is everything but B and
+// offset; codecs of one encoder share a code on the wire and in the producer's store.
+//
+// Source: arXiv 2606.07684, section 4 (REUSE); reduced-rank regression, A. Izenman (1975).
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+
+namespace baton {
+
+inline constexpr int kCodecVersion = 1;
+inline constexpr std::int64_t kMaxCodecLayers = 1024;
+inline constexpr std::int64_t kMaxCodecWidth = 1 << 16;  // of x, and of [K | V]
+inline constexpr std::int64_t kMaxCodecRank = 1 << 12;
+
+enum class CodeSource {
+  kHidden,  // the normalised attention input before gamma: [hidden]
+  kKv,      // the producer's [K | V], K after k-norm, before RoPE: [2 * kv_dim]
+};
+const char* CodeSourceName(CodeSource source);  // "h", "kv"
+
+// Whose codec it is. Digests are of contents, whatever dtype the weights are served in.
+struct CodecIdentity {
+  std::string producer_weights;
+  std::string consumer_weights;  // adapter included
+  std::string tokenizer;
+  CodeSource source = CodeSource::kHidden;
+  std::int64_t layers = 0;
+  std::int64_t hidden = 0;
+  std::int64_t kv_heads = 0;
+  std::int64_t head_dim = 0;
+
+  std::int64_t kv_dim() const { return kv_heads * head_dim; }
+  std::int64_t source_width() const {
+    return source == CodeSource::kHidden ? hidden : 2 * kv_dim();
+  }
+};
+
+struct CodecLayer {
+  std::vector<float> mean;         // [source_width]
+  std::vector<float> encoder;      // A [rank, source_width]
+  std::vector<std::uint8_t> bits;  // [rank], each of kCodeBits
+  std::vector<float> importance;   // [rank] > 0, falling; one scale for all layers
+  std::vector<float> levels;       // of each component in turn 2^bits, ascending
+  std::vector<float> decoder;      // B [2 * kv_dim, rank]
+  std::vector<float> offset;       // [2 * kv_dim]
+
+  std::int64_t rank() const { return static_cast<std::int64_t>(bits.size()); }
+};
+
+struct Codec {
+  CodecIdentity identity;
+  std::vector<CodecLayer> layers;
+  // What calibration measured and how, as JSON; carried, never interpreted here.
+  std::string report = "{}";
+
+  // 32 hex digits over what makes codes: identity's producer side, means, A, bits, importance,
+  // levels.
+  std::string EncoderDigest() const;
+  // And over the rest that makes K/V of them.
+  std::string Digest() const;
+  // Of all components together.
+  double bytes_per_token() const;
+};
+
+inline constexpr std::uint8_t kCodeBits[] = {1, 2, 3, 4, 6, 8};
+
+// INVALID_ARGUMENT naming layer, field, what is there and what is expected.
+absl::Status CheckCodec(const Codec& codec);
+
+// A safetensors file with the identity in its metadata. Errors name the file and the field: as
+// CheckCodec; UNIMPLEMENTED for another version.
+absl::StatusOr<Codec> LoadCodec(const std::string& path);
+// Written beside and renamed: a reader sees the whole file or none.
+absl::Status SaveCodec(const Codec& codec, const std::string& path);
+
+}  // namespace baton
