@@ -61,7 +61,10 @@ endfunction()
 #
 # Unoptimised tests share one precompiled GoogleTest: it is a quarter of their build time. With
 # BATON_UNITY a folder's tests are one unit and one binary (two, if some are optimised), but for
-# those that say ALONE because they share a local name with another one.
+# those that say ALONE: they share a local name with another one, or are built by themselves.
+#
+# With BATON_TEST_SHARDS a binary is that many tests instead, each a share of its cases in one process: what
+# cases share (a parsed vocabulary) is made once per shard, which is most of the time under a sanitizer.
 function(baton_test)
   cmake_parse_arguments(T "OPTIMIZE;ALONE" "SRC;TIMEOUT" "DEPS;LIBS;RUNS" ${ARGN})
   set(alone TRUE)
@@ -84,12 +87,25 @@ function(baton_test)
       set(props TIMEOUT ${T_TIMEOUT})
     endif()
     set_target_properties(${name} PROPERTIES UNITY_BUILD ${BATON_UNITY} UNITY_BUILD_BATCH_SIZE 16)
-    gtest_discover_tests(${name} DISCOVERY_TIMEOUT 60 PROPERTIES ${props})
+    baton_register_tests(${name} "${props}")
   endif()
   target_link_libraries(${name} PRIVATE ${T_DEPS} ${T_LIBS})
   if(T_RUNS)
     add_dependencies(${name} ${T_RUNS})
   endif()
+endfunction()
+
+function(baton_register_tests name props)
+  if(NOT BATON_TEST_SHARDS)
+    gtest_discover_tests(${name} DISCOVERY_TIMEOUT 60 PROPERTIES ${props})
+    return()
+  endif()
+  math(EXPR last "${BATON_TEST_SHARDS} - 1")
+  foreach(shard RANGE ${last})
+    add_test(NAME ${name}.${shard} COMMAND ${name})
+    set_tests_properties(${name}.${shard} PROPERTIES
+      ENVIRONMENT "GTEST_TOTAL_SHARDS=${BATON_TEST_SHARDS};GTEST_SHARD_INDEX=${shard}")
+  endforeach()
 endfunction()
 
 # The binary's name: the test's path, or its folder's where the folder's tests are one binary.
