@@ -14,83 +14,7 @@ namespace {
 
 using SteadyClock = std::chrono::steady_clock;
 
-ConstSpan Bytes(const std::byte* data, std::size_t size) {
-  return ConstSpan(reinterpret_cast<const uint8_t*>(data), size);
-}
-
-// Fills in what follows from the report and the payload.
-void Describe(const KvReady& ready, FrameKind kind, std::size_t first_page, std::size_t pages,
-              FramePlan& plan) {
-  std::vector<std::string_view> pieces;
-  pieces.reserve(plan.payload.size());
-  FrameHeader& header = plan.header;
-  for (const ConstSpan& s : plan.payload) {
-    pieces.emplace_back(reinterpret_cast<const char*>(s.data()), s.size());
-    header.payload_bytes += s.size();
-  }
-  const std::int64_t base = ready.begin / kPageRows * kPageRows;  // row 0 of the first page
-  header.kind = kind;
-  header.layer = static_cast<std::uint32_t>(ready.layer);
-  header.token_begin =
-      static_cast<std::uint32_t>(base + static_cast<std::int64_t>(first_page) * kPageRows);
-  header.token_end = static_cast<std::uint32_t>(std::min<std::int64_t>(
-      ready.end, base + static_cast<std::int64_t>(first_page + pages) * kPageRows));
-  header.payload_hash = HashPayload(pieces);
-}
-
 }  // namespace
-
-FramePlan PlanFrame(const KvReady& ready, const KvPageLayout& layout, std::size_t first_page,
-                    std::size_t pages) {
-  FramePlan plan;
-  std::uint64_t offset = 0;
-  const auto add = [&](std::uint32_t head, ChunkComponent component, std::size_t page_offset,
-                       std::size_t bytes) {
-    plan.chunks.push_back({head, component, offset, pages * bytes});
-    offset += pages * bytes;
-    for (std::size_t p = first_page; p < first_page + pages; ++p) {
-      plan.payload.push_back(Bytes(ready.pages[head][p].data() + page_offset, bytes));
-    }
-  };
-  for (std::uint32_t h = 0; h < ready.pages.size(); ++h) {
-    add(h, ChunkComponent::kKey, layout.k_offset(), layout.k_bytes());
-    add(h, ChunkComponent::kValue, layout.v_offset(), layout.v_bytes());
-    const auto begin = ready.pages[h].begin() + static_cast<std::ptrdiff_t>(first_page);
-    plan.held.insert(plan.held.end(), begin, begin + static_cast<std::ptrdiff_t>(pages));
-  }
-  Describe(ready, FrameKind::kRawKv, first_page, pages, plan);
-  return plan;
-}
-
-FramePlan PlanQ4Frame(const KvReady& ready, const KvPageLayout& layout, std::size_t first_page,
-                      std::size_t pages, std::int32_t first_token) {
-  const std::size_t groups = pages / kQ4GroupPages;
-  const std::size_t key_bytes = Q4KeyBytes(layout.head_dim);
-  const std::size_t value_bytes = Q4ValueBytes(layout.head_dim);
-  FramePlan plan;
-  plan.coded.resize(ready.pages.size() * groups * (key_bytes + value_bytes));
-  std::byte* next = plan.coded.data();
-  std::uint64_t offset = 0;
-  for (std::uint32_t h = 0; h < ready.pages.size(); ++h) {
-    std::byte* keys = next;
-    std::byte* values = keys + groups * key_bytes;
-    next = values + groups * value_bytes;
-    plan.chunks.push_back({h, ChunkComponent::kKey, offset, groups * key_bytes});
-    plan.chunks.push_back(
-        {h, ChunkComponent::kValue, offset + groups * key_bytes, groups * value_bytes});
-    offset += groups * (key_bytes + value_bytes);
-    for (std::size_t g = 0; g < groups; ++g) {
-      const std::size_t page = first_page + g * kQ4GroupPages;
-      const auto row = ready.begin + static_cast<std::int32_t>(page) * kPageRows;
-      EncodeQ4(layout, ready.pages[h][page].data(), ready.pages[h][page + 1].data(),
-               std::clamp(first_token - row, 0, kQ4GroupRows - 1), keys + g * key_bytes,
-               values + g * value_bytes);
-    }
-  }
-  plan.payload.push_back(Bytes(plan.coded.data(), plan.coded.size()));
-  Describe(ready, FrameKind::kQ4Kv, first_page, pages, plan);
-  return plan;
-}
 
 CodeSender::CodeSender(TransferParams params, Engine& engine, std::shared_ptr<Peer> peer,
                        std::shared_ptr<WorkerPool> workers, TransferCallbacks callbacks)
@@ -130,23 +54,53 @@ void CodeSender::OnAdmitted(const Admission& admission) {
 }
 
 void CodeSender::OnKvReady(KvReady ready) {
+  if (params_.coding == Coding::kQ4) ready = WholeGroups(std::move(ready));
+  PostEncoding([this, ready = std::move(ready)] { return EncodeFrames(ready); });
+}
+
+void CodeSender::OnStates(StatesReady states) {
+  StatesReady whole = params_.coder->WholeBlocks(std::move(states));
+  if (whole.rows.empty()) return;
+  PostEncoding([this, whole = std::move(whole)] { return EncodeCodes(whole); });
+}
+
+void CodeSender::SendStored() {
+  if (params_.coder->stored().empty()) return;
+  PostEncoding([this]() -> absl::Status {
+    const BlockCoder& coder = *params_.coder;
+    const auto layers = static_cast<int>(coder.job().cut.layers.size());
+    for (int layer = 0; layer < layers; ++layer) {
+      BATON_RETURN_IF_ERROR(EnqueueCodes(layer, coder.job().first_block, coder.stored()));
+    }
+    return absl::OkStatus();
+  });
+}
+
+void CodeSender::FinishWithoutEngine() {
+  {
+    MutexLock lock(mu_);
+    engine_done_ = true;
+  }
+  EndIfComplete();
+}
+
+void CodeSender::PostEncoding(std::function<absl::Status()> encode) {
   {
     MutexLock lock(mu_);
     if (ended_) return;
     ++encoding_;
   }
-  if (params_.coding == Coding::kQ4) ready = WholeGroups(std::move(ready));
-  workers_->Post([self = shared_from_this(), ready = std::move(ready)] { self->Encode(ready); });
+  workers_->Post([self = shared_from_this(), encode = std::move(encode)] { self->Encode(encode); });
 }
 
-void CodeSender::Encode(const KvReady& ready) {
+void CodeSender::Encode(const std::function<absl::Status()>& encode) {
   bool ended;
   {
     MutexLock lock(mu_);
     ended = ended_;
   }
   if (!ended) {
-    if (absl::Status s = EncodeFrames(ready); !s.ok()) End(s, /*abort_engine=*/true);
+    if (absl::Status s = encode(); !s.ok()) End(s, /*abort_engine=*/true);
   }
   {
     MutexLock lock(mu_);
@@ -200,6 +154,26 @@ absl::Status CodeSender::EncodeFrames(const KvReady& ready) {
     BATON_RETURN_IF_ERROR(Enqueue(PlanFrame(ready, layout, first, std::min(step, total - first))));
   }
   return BATON_FAULT_POINT("producer.after_layer");
+}
+
+absl::Status CodeSender::EncodeCodes(const StatesReady& whole) {
+  const auto blocks = params_.coder->Encode(whole);
+  BATON_RETURN_IF_ERROR(EnqueueCodes(whole.layer, whole.begin / kCodeBlockRows, blocks));
+  return BATON_FAULT_POINT("producer.after_layer");
+}
+
+absl::Status CodeSender::EnqueueCodes(int layer, std::int32_t first_block,
+                                      std::span<const std::shared_ptr<const BlockCodes>> blocks) {
+  const std::size_t block_bytes =
+      params_.coder->job().cut.layers[static_cast<std::size_t>(layer)].block_bytes;
+  const std::size_t step =
+      std::max<std::size_t>(1, static_cast<std::size_t>(params_.frame_bytes) / block_bytes);
+  for (std::size_t first = 0; first < blocks.size(); first += step) {
+    const auto part = blocks.subspan(first, std::min(step, blocks.size() - first));
+    BATON_RETURN_IF_ERROR(Enqueue(PlanCodeFrame(
+        layer, first_block + static_cast<std::int32_t>(first), part, block_bytes)));
+  }
+  return absl::OkStatus();
 }
 
 absl::Status CodeSender::Enqueue(FramePlan plan) {

@@ -1,4 +1,4 @@
-// Sends one transfer: each layer's K/V leaves as the engine reports it.
+// Sends one transfer: each layer's K/V, or its codes, leave as the engine reports it.
 //
 // It is the engine's listener for a prefill-only request. Frames are hashed and described on a
 // worker, at most a window of them is with the transport, the rest wait here and are dropped when
@@ -13,6 +13,7 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -25,6 +26,8 @@
 #include "common/transport/transport.h"
 #include "common/wire/frame.h"
 #include "kernels/kv_page.h"
+#include "prefill_node/block_coder.h"
+#include "prefill_node/frame_plan.h"
 
 namespace baton {
 
@@ -39,6 +42,7 @@ struct TransferParams {
   std::int32_t prefix_tokens = 0;
   std::int64_t frame_bytes = 4 << 20;
   int window = 8;
+  std::shared_ptr<BlockCoder> coder;  // for codes; else null
 };
 
 struct TransferSummary {
@@ -57,21 +61,6 @@ struct TransferCallbacks {
   std::function<void(const absl::Status&, const TransferSummary&)> on_end;
 };
 
-// A frame's header, chunk table and gathered payload: for each KV head its K, then its V.
-struct FramePlan {
-  FrameHeader header;
-  std::vector<FrameChunk> chunks;
-  std::vector<ConstSpan> payload;  // lies in what is held, or in coded
-  std::vector<PageRef> held;
-  std::vector<std::byte> coded;
-};
-// Pages [first_page, first_page + pages) of the report's list, as they are.
-FramePlan PlanFrame(const KvReady& ready, const KvPageLayout& layout, std::size_t first_page,
-                    std::size_t pages);
-// The same as 4-bit codes: `pages` is even, and the first one starts a group of kQ4GroupRows.
-FramePlan PlanQ4Frame(const KvReady& ready, const KvPageLayout& layout, std::size_t first_page,
-                      std::size_t pages, std::int32_t first_token);
-
 class CodeSender final : public RequestListener, public std::enable_shared_from_this<CodeSender> {
  public:
   CodeSender(TransferParams params, Engine& engine, std::shared_ptr<Peer> peer,
@@ -79,6 +68,10 @@ class CodeSender final : public RequestListener, public std::enable_shared_from_
 
   // The engine's handle, known only after Submit; aborts at once what has ended meanwhile.
   void SetHandle(RequestHandle handle) EXCLUDES(mu_);
+  // Codes only, at most once: sends what the store has.
+  void SendStored() EXCLUDES(mu_);
+  // Nothing has to be computed: the transfer ends when what was stored is sent.
+  void FinishWithoutEngine() EXCLUDES(mu_);
   // Ends the transfer: the engine's work is aborted, frames that wait are dropped.
   void Abort(const absl::Status& why) EXCLUDES(mu_);
   // Frames handed over so far.
@@ -86,6 +79,7 @@ class CodeSender final : public RequestListener, public std::enable_shared_from_
 
   void OnAdmitted(const Admission& admission) override;
   void OnKvReady(KvReady ready) override EXCLUDES(mu_);
+  void OnStates(StatesReady states) override EXCLUDES(mu_);
   void OnFinished(const FinishInfo& info) override EXCLUDES(mu_);
 
  private:
@@ -98,8 +92,14 @@ class CodeSender final : public RequestListener, public std::enable_shared_from_
 
   // What can be coded now, with what waited for it; the rest waits. Empty: nothing can.
   KvReady WholeGroups(KvReady ready);
-  void Encode(const KvReady& ready) EXCLUDES(mu_);
+  // Runs `encode` on a worker, unless the transfer has ended by then; what fails ends it.
+  void PostEncoding(std::function<absl::Status()> encode) EXCLUDES(mu_);
+  void Encode(const std::function<absl::Status()>& encode) EXCLUDES(mu_);
   absl::Status EncodeFrames(const KvReady& ready) EXCLUDES(mu_);
+  absl::Status EncodeCodes(const StatesReady& whole) EXCLUDES(mu_);
+  absl::Status EnqueueCodes(int layer, std::int32_t first_block,
+                            std::span<const std::shared_ptr<const BlockCodes>> blocks)
+      EXCLUDES(mu_);
   absl::Status Enqueue(FramePlan plan) EXCLUDES(mu_);
   void Pump() EXCLUDES(mu_);
   void OnSent(std::uint64_t bytes, const absl::Status& status) EXCLUDES(mu_);

@@ -19,6 +19,9 @@ config::Section<PrefillHandoffConfig> HandoffSection() {
   s.Int("window", &PrefillHandoffConfig::window)
       .Range(1, 1024)
       .Help("Frames of one transfer in flight.");
+  s.Bytes("code_store_bytes", &PrefillHandoffConfig::code_store_bytes)
+      .Range(0, std::int64_t{1} << 50)
+      .Help("Codes of prefixes that are kept, the latest used; 0: none.");
   return s;
 }
 

@@ -15,6 +15,7 @@ struct PrefillHandoffConfig {
   std::chrono::milliseconds lease{30'000};     // a transfer nobody reads is dropped after this
   std::int64_t frame_bytes = 4 << 20;          // payload of one frame
   int window = 8;                              // frames of one transfer in flight
+  std::int64_t code_store_bytes = 1 << 30;     // codes that are kept; 0: none
 };
 
 struct PrefillConfig : NodeConfig {

@@ -56,7 +56,37 @@ absl::StatusOr<std::vector<BlockHash>> CheckHashes(const v1::StartRequest& reque
   return hashes;
 }
 
+absl::StatusOr<CodeJob> CheckCodes(const v1::StartRequest& request, const HostedModel& model) {
+  CodeJob codes;
+  for (const auto& encoder : model.encoders) {
+    if (encoder->digest() == request.encoder()) codes.encoder = encoder;
+  }
+  if (!codes.encoder) {
+    return Bad("encoder", absl::StrCat("\"", model.name, "\" has no codec with the encoder \"",
+                                       request.encoder(), "\" here (models[].codecs)"));
+  }
+  codes.cut = codes.encoder->whole();
+  if (request.code_bytes_per_token() > 0) {
+    auto cut = CutCode(codes.encoder->shape(), request.code_bytes_per_token());
+    if (!cut.ok()) return Bad("code_bytes_per_token", std::string(cut.status().message()));
+    codes.cut = *std::move(cut);
+  }
+  codes.space = Producer::CodeSpaceOf(model, *codes.encoder).Digest();
+  return codes;
+}
+
+// Blocks of a hand-off end where a hash block ends.
+static_assert(kCodeBlockRows == kBlockTokens);
+
 }  // namespace
+
+Space Producer::CodeSpaceOf(const HostedModel& model, const CodeEncoder& encoder) {
+  Space space = SpaceOf(model);
+  space.kind = SpaceKind::kCode;
+  space.encoder_digest = encoder.digest();
+  space.fidelity = Fidelity::Code(encoder.digest(), encoder.whole().bytes_per_token());
+  return space;
+}
 
 Space Producer::SpaceOf(const HostedModel& model) {
   Space space = model.base_space;
@@ -84,7 +114,7 @@ absl::StatusOr<PrefillJob> Producer::Check(const v1::StartRequest& request) cons
   BATON_RETURN_IF_ERROR(CheckWants(request.wants(), *job.model));
   const auto coding = ParseCoding(request.strategy());
   if (!coding) {
-    return Bad("strategy", absl::StrCat("\"", request.strategy(), "\"; allowed: raw, q4"));
+    return Bad("strategy", absl::StrCat("\"", request.strategy(), "\"; allowed: raw, q4, reuse"));
   }
   job.coding = *coding;
   if (request.transfer_id() == 0) return Bad("transfer_id", "0");
@@ -103,8 +133,22 @@ absl::StatusOr<PrefillJob> Producer::Check(const v1::StartRequest& request) cons
   job.request.adapter = job.model->adapter;
   job.request.prefill_only = true;
   job.first_token = static_cast<std::int32_t>(request.first_token());
-  // Whole pages; whole groups of codes.
-  const std::int32_t unit = job.coding == Coding::kQ4 ? kQ4GroupRows : kPageRows;
+  // Whole pages; whole groups of codes; whole blocks.
+  std::int32_t unit = job.coding == Coding::kQ4 ? kQ4GroupRows : kPageRows;
+  if (job.coding == Coding::kReuse) {
+    unit = kCodeBlockRows;
+    if (job.request.tokens.size() % kCodeBlockRows != 0) {
+      return Bad("token_ids", absl::StrCat(job.request.tokens.size(), " tokens; codes are made of ",
+                                           "whole blocks of ", kCodeBlockRows));
+    }
+    BATON_ASSIGN_OR_RETURN(job.codes, CheckCodes(request, *job.model));
+    job.codes->blocks = job.request.cache.blocks;
+    job.codes->first_block = job.first_token / kCodeBlockRows;
+    job.codes->uncoded_tokens = kSinkTokens;
+    job.request.report = job.codes->encoder->source() == CodeSource::kHidden
+                             ? ReportedStates::kHidden
+                             : ReportedStates::kKv;
+  }
   job.request.report_from = job.first_token / unit * unit;
   return job;
 }

@@ -43,6 +43,7 @@ PrefillService::PrefillService(PrefillServiceOptions options, ModelHost& host, T
       transport_(transport),
       workers_(std::move(workers)),
       producer_(host),
+      code_store_(options_.handoff.code_store_bytes, metrics),
       transfers_total_(metrics.AddCounterFamily("baton_prefill_transfers_total",
                                                 "Transfers ended, by outcome.", {"outcome"})),
       bytes_total_(metrics.AddCounterFamily("baton_handoff_bytes_total", "Payload of hand-offs.",
@@ -112,6 +113,11 @@ absl::Status PrefillService::StartTransfer(const v1::StartRequest& request,
   params.prefix_tokens = static_cast<std::int32_t>(job.request.tokens.size());
   params.frame_bytes = options_.handoff.frame_bytes;
   params.window = options_.handoff.window;
+  if (job.codes) {
+    params.coder = std::make_shared<BlockCoder>(*std::move(job.codes), code_store_);
+    job.request.report_from = params.coder->next_row();
+  }
+  const std::shared_ptr<BlockCoder> coder = params.coder;
 
   std::uint64_t key;
   {
@@ -136,13 +142,23 @@ absl::Status PrefillService::StartTransfer(const v1::StartRequest& request,
     transfers_[key] = {sender, writer, now + options_.handoff.heartbeat,
                        now + options_.handoff.lease};
   }
+  writer->SetOnCancel([sender] { sender->Abort(absl::CancelledError("the decode node left")); });
+  if (coder) {
+    sender->SendStored();
+    if (coder->next_row() == static_cast<std::int32_t>(job.request.tokens.size())) {
+      Admission all_stored;
+      all_stored.cached_tokens = coder->next_row();
+      sender->OnAdmitted(all_stored);
+      sender->FinishWithoutEngine();
+      return absl::OkStatus();
+    }
+  }
   auto handle = job.model->engine->Submit(std::move(job.request), sender);
   if (!handle.ok()) {
     sender->Abort(handle.status());  // finishes the writer and leaves the table
     return absl::OkStatus();
   }
   sender->SetHandle(*handle);
-  writer->SetOnCancel([sender] { sender->Abort(absl::CancelledError("the decode node left")); });
   return absl::OkStatus();
 }
 

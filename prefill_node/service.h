@@ -73,6 +73,7 @@ class PrefillService final : public v1::Prefill::CallbackService {
   Transport* const transport_;
   const std::shared_ptr<WorkerPool> workers_;
   const Producer producer_;
+  CodeStore code_store_;
   std::atomic<bool> draining_{false};
 
   CounterFamily transfers_total_;

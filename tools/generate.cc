@@ -42,7 +42,7 @@ void AddCommonOptions(CLI::App& cmd, GenerateOptions& o) {
   cmd.add_option("--temperature", o.temperature, "0 = greedy")->capture_default_str();
   cmd.add_option("--seed", o.seed, "seed of the sampler; 0 = random");
   cmd.add_option("--stop", o.stop, "stop string (repeatable)");
-  cmd.add_option("--strategy", o.strategy, "hand-off strategy: auto, oracle, raw, q4");
+  cmd.add_option("--strategy", o.strategy, "hand-off strategy: auto, oracle, raw, q4, reuse");
   cmd.add_flag("--timing", o.timing, "print where the time to first token went");
 }
 

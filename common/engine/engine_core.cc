@@ -139,8 +139,10 @@ std::vector<PrefixCache::CachedBlock> EngineCore::FindCached(const Sequence& seq
   auto found = cache_.Lookup(keys.blocks, keys.exact_space, keys.approx_space);
   // What still has to be scored has to run, whatever is cached.
   const std::int64_t total = sequence.wants_scores() ? sequence.scored : sequence.total();
-  const std::int32_t usable = UsableCachedTokens(static_cast<std::int64_t>(found.size()), total,
-                                                 sequence.request.prefill_only);
+  std::int32_t usable = UsableCachedTokens(static_cast<std::int64_t>(found.size()), total,
+                                           sequence.request.prefill_only);
+  // States are only there when a row is computed.
+  if (sequence.ReportsStates()) usable = std::min(usable, sequence.reported);
   found.resize(static_cast<std::size_t>(usable / kBlockTokens));
   return found;
 }

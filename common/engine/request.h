@@ -13,6 +13,10 @@
 
 namespace baton {
 
+// Attention sinks: the consumer computes K and V of the first tokens itself, nothing travels for
+// them.
+inline constexpr std::int32_t kSinkTokens = 4;
+
 // Names a submitted request within its engine.
 using RequestHandle = std::uint64_t;
 
@@ -24,6 +28,14 @@ struct CacheKeys {
   std::vector<BlockHash> blocks;  // one per full 64-token block of the prompt; empty: no caching
   std::string exact_space;        // digest of the native space, fidelity "exact"
   std::string approx_space;       // digest with the hand-off's fidelity; empty: not accepted
+};
+
+// What a producer reports of each layer (see CaptureHook): pages as they are stored, or the states
+// that codes are made of, which no cache holds.
+enum class ReportedStates {
+  kPages,   // through OnKvReady
+  kHidden,  // through OnStates: the normalised attention input before gamma, [hidden]
+  kKv,      // through OnStates: [K | V], K after k-norm, before RoPE
 };
 
 struct EngineRequest {
@@ -41,9 +53,9 @@ struct EngineRequest {
   // Tokens [max(4, cached), handoff_end) will be delivered through a PrefixLanding; a multiple of
   // 64; 0: everything is computed here. Needs end < tokens.size().
   std::int32_t handoff_end = 0;
-  // Producer mode: compute K/V of all tokens, report each layer through OnKvReady, generate
-  // nothing.
+  // Producer mode: compute K/V of all tokens, report each layer, generate nothing.
   bool prefill_only = false;
+  ReportedStates report = ReportedStates::kPages;
   std::int32_t report_from = 0;  // prefill_only: first token to report, multiple of 16
 };
 
@@ -66,6 +78,15 @@ struct KvReady {
   std::int32_t begin = 0;  // multiple of 16
   std::int32_t end = 0;
   std::vector<std::vector<PageRef>> pages;  // [kv_head][page], first page holds row `begin`
+};
+
+// States of rows [begin, end) of one layer, copied.
+struct StatesReady {
+  int layer = 0;
+  std::int32_t begin = 0;
+  std::int32_t end = 0;
+  std::int64_t width = 0;
+  std::vector<float> rows;  // [end - begin, width]
 };
 
 struct Admission {
@@ -114,6 +135,7 @@ class RequestListener {
   // Memory is reserved and the cache was asked. Exactly once before anything else but OnFinished.
   virtual void OnAdmitted(const Admission& admission) {}
   virtual void OnKvReady(KvReady ready) {}
+  virtual void OnStates(StatesReady states) {}
   virtual void OnTokens(TokenDelta delta) {}
   // Exactly once, last. All memory of the request but its landing is given back by then.
   virtual void OnFinished(const FinishInfo& info) = 0;

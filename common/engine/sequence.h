@@ -17,10 +17,6 @@
 
 namespace baton {
 
-// Attention sinks: the consumer computes K and V of the first tokens itself, nothing travels for
-// them.
-inline constexpr std::int32_t kSinkTokens = 4;
-
 // Pages with a view of them. The view refers to the table, so this stays where it is.
 struct KvRowsOwner {
   KvRowsOwner(int layers, int kv_heads, const KvPageLayout& layout)
@@ -62,6 +58,9 @@ struct Sequence {
     return static_cast<std::int64_t>(tokens.size()) - prompt_size();
   }
   bool parked() const { return landing.has_value(); }
+  bool ReportsStates() const {
+    return request.prefill_only && request.report != ReportedStates::kPages;
+  }
   std::int32_t total() const { return static_cast<std::int32_t>(tokens.size()); }
   // Some log-probabilities of the prompt are still to be delivered.
   bool wants_scores() const {

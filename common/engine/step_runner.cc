@@ -13,18 +13,56 @@ constexpr std::int32_t kScoreRows = 32;
 // Reports each layer of the producer's slices as soon as its rows are in the pages.
 class ReportHook final : public CaptureHook {
  public:
-  explicit ReportHook(const std::vector<StepSlice>& slices) : slices_(slices) {}
+  ReportHook(const std::vector<StepSlice>& slices, const ModelConfig& config)
+      : slices_(slices), hidden_(config.hidden), kv_dim_(config.kv_heads * config.head_dim) {}
+
+  bool WantsInput(int) const override {
+    return std::any_of(slices_.begin(), slices_.end(), [](const StepSlice& slice) {
+      return slice.sequence->request.report == ReportedStates::kHidden;
+    });
+  }
+
   void OnKv(const LayerCapture& capture) override {
+    std::int64_t row = 0;  // of the batch
     for (const StepSlice& slice : slices_) {
       const Sequence& sequence = *slice.sequence;
       const std::int32_t begin = std::max(slice.begin, sequence.reported);
-      if (!sequence.request.prefill_only || begin >= slice.end) continue;
-      sequence.listener->OnKvReady(MakeKvReady(sequence.kv.table, capture.layer, begin, slice.end));
+      if (sequence.request.prefill_only && begin < slice.end) {
+        if (sequence.ReportsStates()) {
+          sequence.listener->OnStates(CopyStates(capture, sequence.request.report,
+                                                 row + begin - slice.begin, begin, slice.end));
+        } else {
+          sequence.listener->OnKvReady(
+              MakeKvReady(sequence.kv.table, capture.layer, begin, slice.end));
+        }
+      }
+      row += slice.end - slice.begin;
     }
   }
 
  private:
+  StatesReady CopyStates(const LayerCapture& capture, ReportedStates what, std::int64_t row,
+                         std::int32_t begin, std::int32_t end) const {
+    const bool hidden = what == ReportedStates::kHidden;
+    StatesReady states{capture.layer, begin, end, hidden ? hidden_ : 2 * kv_dim_, {}};
+    states.rows.reserve(static_cast<std::size_t>((end - begin) * states.width));
+    const auto append = [&](const float* from, std::int64_t count) {
+      states.rows.insert(states.rows.end(), from, from + count);
+    };
+    for (std::int64_t r = row; r < row + end - begin; ++r) {
+      if (hidden) {
+        append(capture.h_in + r * hidden_, hidden_);
+      } else {
+        append(capture.k_pre_rope + r * capture.ld_kv, kv_dim_);
+        append(capture.v + r * capture.ld_kv, kv_dim_);
+      }
+    }
+    return states;
+  }
+
   const std::vector<StepSlice>& slices_;
+  const std::int64_t hidden_;
+  const std::int64_t kv_dim_;
 };
 
 }  // namespace
@@ -64,7 +102,7 @@ std::vector<SliceResult> StepRunner::Run(const std::vector<StepSlice>& slices) {
                       .adapter = sequence.request.adapter});
     reports |= sequence.request.prefill_only;
   }
-  ReportHook hook(slices);
+  ReportHook hook(slices, model_->config());
   float* hidden = pass_.Embed(tokens_);
   pass_.RunLayers(0, static_cast<int>(model_->config().layers), hidden,
                   {.positions = positions_, .sequences = batch_}, reports ? &hook : nullptr);

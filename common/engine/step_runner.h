@@ -37,7 +37,7 @@ class StepRunner {
   StepRunner(std::shared_ptr<const Model> model, const AdapterSet* adapters, Executor& executor);
 
   // One result per slice, in order. Rows are in the tables afterwards; layers of prefill_only
-  // slices were reported through OnKvReady as they were appended.
+  // slices were reported to their listeners as they were appended.
   std::vector<SliceResult> Run(const std::vector<StepSlice>& slices);
 
  private:

@@ -83,6 +83,7 @@ Model::~Model() = default;
 const ModelConfig& Model::config() const { return weights_->config; }
 WeightDType Model::weight_dtype() const { return weights_->dtype; }
 const std::string& Model::served_digest() const { return weights_->served_digest; }
+const std::string& Model::content_digest() const { return weights_->content_digest; }
 std::size_t Model::weight_bytes() const { return weights_->bytes; }
 std::size_t Model::own_weight_bytes() const { return weights_->own_bytes; }
 const Model::Weights& Model::weights() const { return *weights_; }
@@ -118,8 +119,8 @@ absl::StatusOr<std::shared_ptr<const Model>> Model::Load(const ModelSource& sour
   if (!c.tie_embeddings) loader.Matrix({{"lm_head.weight", c.vocab}}, c.hidden, w->head);
   BATON_RETURN_IF_ERROR(loader.Finish());
   if (c.tie_embeddings) w->head = w->embedding;
-  w->served_digest = ServedDigest(
-      source.WeightsDigest(options.executor->threads(), loader.hashes()), options.weight_dtype);
+  w->content_digest = source.WeightsDigest(options.executor->threads(), loader.hashes());
+  w->served_digest = ServedDigest(w->content_digest, options.weight_dtype);
   w->bytes = static_cast<std::size_t>(loader.bytes());
   w->own_bytes = static_cast<std::size_t>(loader.own_bytes());
   return std::shared_ptr<const Model>(new Model(std::move(w)));

@@ -55,6 +55,8 @@ class Model {
   // Digest of the weights *as served*: contents and what packing rounded them to. kFile rounds
   // nothing and has the digest of kF32: both give the same bits.
   const std::string& served_digest() const;
+  // Digest of the weights as the files have them, whatever they are served as.
+  const std::string& content_digest() const;
   std::size_t weight_bytes() const;
   // Of these, what no model loaded earlier with the same store held.
   std::size_t own_weight_bytes() const;

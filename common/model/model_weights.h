@@ -31,6 +31,7 @@ struct LayerWeights {
 struct Model::Weights {
   ModelConfig config;
   WeightDType dtype = WeightDType::kF32;
+  std::string content_digest;
   std::string served_digest;
   std::size_t bytes = 0;
   std::size_t own_bytes = 0;

@@ -81,6 +81,24 @@ std::string CanonicalPath(const std::string& path) {
   return e ? path : p.string();
 }
 
+absl::Status CheckShape(const std::string& path, const CodecIdentity& id,
+                        const ModelConfig& config) {
+  struct Field {
+    const char* name;
+    std::int64_t codec;
+    std::int64_t model;
+  };
+  for (const Field& f : {Field{"layers", id.layers, config.layers},
+                         Field{"hidden", id.hidden, config.hidden},
+                         Field{"kv_heads", id.kv_heads, config.kv_heads},
+                         Field{"head_dim", id.head_dim, config.head_dim}}) {
+    if (f.codec == f.model) continue;
+    return absl::InvalidArgumentError(absl::StrCat("codecs: ", path, ": ", f.name, ": ", f.codec,
+                                                   ", the model has ", f.model));
+  }
+  return absl::OkStatus();
+}
+
 class Opener {
  public:
   explicit Opener(std::int64_t max_lora_rank) : max_lora_rank_(max_lora_rank) {}
@@ -101,6 +119,11 @@ class Opener {
           absl::StrCat("max_context: ", entry.max_context, " is above the model's own ", limit));
     }
     opened.max_context = entry.max_context > 0 ? entry.max_context : limit;
+    for (const std::string& path : entry.codecs) {
+      BATON_ASSIGN_OR_RETURN(Codec codec, LoadCodec(path));
+      BATON_RETURN_IF_ERROR(CheckShape(path, codec.identity, source.config()));
+      opened.codecs.push_back(std::make_shared<const Codec>(std::move(codec)));
+    }
     return opened;
   }
 

@@ -13,6 +13,7 @@
 
 #include "absl/status/statusor.h"
 #include "common/node/node_config.h"
+#include "common/scd/codec.h"
 #include "common/tokenizer/tokenizer.h"
 #include "common/weights/lora.h"
 #include "common/weights/model_source.h"
@@ -32,6 +33,7 @@ struct ModelFiles {
     std::string chat_template;                   // text, or the override's name; empty: none
     std::string end_of_turn;                     // the template's token for it; empty: none
     std::int32_t max_context = 0;
+    std::vector<std::shared_ptr<const Codec>> codecs;
   };
 
   std::vector<Weights> weights;

@@ -164,6 +164,38 @@ class ModelHost::Impl {
         SpaceKind::kBaseKv, group->model->served_digest(), m.tokenizer->digest(), layout, "",
         Fidelity::Exact()};
     group->entries.push_back(i);
+    const std::string adapter = m.adapter < 0 ? "" : group->adapters->digest(m.adapter);
+    for (std::size_t c = 0; c < opened.codecs.size(); ++c) {
+      if (absl::Status s = AddCodec(*opened.codecs[c], *group->model, adapter, loaders, m);
+          !s.ok()) {
+        return absl::Status(s.code(), absl::StrCat("codecs: ", entry.codecs[c], ": ", s.message()));
+      }
+    }
+    opened.codecs.clear();  // packed
+    return absl::OkStatus();
+  }
+
+  static absl::Status AddCodec(const Codec& codec, const Model& model, const std::string& adapter,
+                               Executor& loaders, HostedModel& m) {
+    const CodecIdentity& id = codec.identity;
+    if (id.tokenizer != m.tokenizer->digest()) {
+      return absl::FailedPreconditionError(absl::StrCat(
+          "tokenizer: ", id.tokenizer, ", the model's is ", m.tokenizer->digest()));
+    }
+    const std::string weights = ConsumerWeightsDigest(model.content_digest(), adapter);
+    if (id.producer_weights != weights && id.consumer_weights != weights) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("producer_weights: ", id.producer_weights, " and consumer_weights: ",
+                       id.consumer_weights, "; this model's are ", weights));
+    }
+    if (id.producer_weights == weights) {
+      m.encoders.push_back(std::make_shared<const CodeEncoder>(codec, loaders));
+    }
+    if (id.consumer_weights == weights) {
+      DecoderRope rope{RopeInverseFrequencies(model.config()),
+                       static_cast<float>(model.config().rope.attention_factor)};
+      m.decoders.push_back(std::make_shared<const CodeDecoder>(codec, std::move(rope), loaders));
+    }
     return absl::OkStatus();
   }
 

@@ -23,6 +23,8 @@
 #include "common/node/model_files.h"
 #include "common/node/node_config.h"
 #include "common/prefix_hash/space.h"
+#include "common/scd/decoder.h"
+#include "common/scd/encoder.h"
 
 namespace baton {
 
@@ -49,6 +51,9 @@ struct HostedModel {
   std::string chat_template;         // text, or the override's name; empty: none
   std::string chat_template_digest;  // empty: none
   KvPageLayout page_layout;
+  // Of the entry's codecs: those that encode this model's states, and that make its K/V.
+  std::vector<std::shared_ptr<const CodeEncoder>> encoders;
+  std::vector<std::shared_ptr<const CodeDecoder>> decoders;
 
   // The native space with another fidelity.
   std::string NativeDigest(const Fidelity& fidelity) const;

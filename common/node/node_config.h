@@ -49,6 +49,7 @@ struct ModelEntry {
   std::string chat_template;  // name or file that overrides the model's own; empty: none
   int max_context = 0;        // tokens; 0: the model's
   DType kv_dtype = DType::kF32;
+  std::vector<std::string> codecs;  // files of `baton calibrate`
 };
 config::Section<ModelEntry> ModelEntrySection();
 // Names are unique. INVALID_ARGUMENT names the entry.

@@ -75,7 +75,9 @@ absl::Status CheckIdentity(const CodecIdentity& id) {
 // Sizes first: nothing is looked at before it is known to be there.
 absl::Status CheckSizes(const CodecLayer& layer, const CodecIdentity& id) {
   const std::int64_t rank = layer.rank();
-  if (rank > kMaxCodecRank) return Bad(Cat("rank: ", rank, "; allowed: up to ", kMaxCodecRank));
+  if (rank < 1 || rank > kMaxCodecRank) {
+    return Bad(Cat("rank: ", rank, "; allowed: 1 to ", kMaxCodecRank));
+  }
   for (const std::uint8_t b : layer.bits) {
     if (std::find(std::begin(kCodeBits), std::end(kCodeBits), b) == std::end(kCodeBits)) {
       return Bad(Cat("bits: ", int{b}, "; allowed: 1, 2, 3, 4, 6, 8"));
@@ -287,6 +289,14 @@ std::string Codec::Digest() const {
     digest.Add(BytesOf(layer.decoder));
     digest.Add(BytesOf(layer.offset));
   }
+  return digest.Hex();
+}
+
+std::string ConsumerWeightsDigest(const std::string& weights, const std::string& adapter_digest) {
+  if (adapter_digest.empty()) return weights;
+  PartDigest digest;
+  digest.Add(weights);
+  digest.Add(adapter_digest);
   return digest.Hex();
 }
 

@@ -53,7 +53,7 @@ struct CodecIdentity {
 struct CodecLayer {
   std::vector<float> mean;         // [source_width]
   std::vector<float> encoder;      // A [rank, source_width]
-  std::vector<std::uint8_t> bits;  // [rank], each of kCodeBits
+  std::vector<std::uint8_t> bits;  // [rank >= 1], each of kCodeBits
   std::vector<float> importance;   // [rank] > 0, falling; one scale for all layers
   std::vector<float> levels;       // of each component in turn 2^bits, ascending
   std::vector<float> decoder;      // B [2 * kv_dim, rank]
@@ -76,6 +76,9 @@ struct Codec {
   // Of all components together.
   double bytes_per_token() const;
 };
+
+// What `consumer_weights` is of weights with an adapter; without one (empty), the weights' own.
+std::string ConsumerWeightsDigest(const std::string& weights, const std::string& adapter_digest);
 
 inline constexpr std::uint8_t kCodeBits[] = {1, 2, 3, 4, 6, 8};
 

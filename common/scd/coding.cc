@@ -8,12 +8,14 @@ const char* CodingName(Coding coding) {
       return "raw";
     case Coding::kQ4:
       return "q4";
+    case Coding::kReuse:
+      return "reuse";
   }
   return "unknown";
 }
 
 std::optional<Coding> ParseCoding(std::string_view name) {
-  for (const Coding coding : {Coding::kRaw, Coding::kQ4}) {
+  for (const Coding coding : {Coding::kRaw, Coding::kQ4, Coding::kReuse}) {
     if (name == CodingName(coding)) return coding;
   }
   return std::nullopt;

@@ -7,11 +7,12 @@
 namespace baton {
 
 enum class Coding {
-  kRaw,  // rows as they lie in the producer's pages
-  kQ4,   // 4-bit codes (q4_kv.h), the newest rows raw
+  kRaw,    // rows as they lie in the producer's pages
+  kQ4,     // 4-bit codes (q4_kv.h), the newest rows raw
+  kReuse,  // a codec's codes (codec.h), which its consumer turns into K/V of its own
 };
 
-// "raw", "q4".
+// "raw", "q4", "reuse".
 const char* CodingName(Coding coding);
 // Nothing for another name.
 std::optional<Coding> ParseCoding(std::string_view name);

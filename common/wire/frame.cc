@@ -55,12 +55,40 @@ absl::Status Bad(std::string_view field, uint64_t value, std::string_view allowe
       fmt::format("frame: {}: {} is not allowed; allowed: {}", field, value, allowed));
 }
 
-bool CarriesKv(FrameKind kind) { return kind == FrameKind::kRawKv || kind == FrameKind::kQ4Kv; }
+bool IsKnown(FrameKind kind) {
+  switch (kind) {
+    case FrameKind::kRawKv:
+    case FrameKind::kError:
+    case FrameKind::kQ4Kv:
+    case FrameKind::kCodes:
+      return true;
+  }
+  return false;
+}
+
+// What a chunk of such a frame may hold.
+bool Holds(FrameKind kind, ChunkComponent component) {
+  switch (kind) {
+    case FrameKind::kRawKv:
+    case FrameKind::kQ4Kv:
+      return component == ChunkComponent::kKey || component == ChunkComponent::kValue;
+    case FrameKind::kError:
+      return component == ChunkComponent::kText;
+    case FrameKind::kCodes:
+      return component == ChunkComponent::kCode;
+  }
+  return false;
+}
+const char* ComponentsOf(FrameKind kind) {
+  if (kind == FrameKind::kError) return "3 (text)";
+  return kind == FrameKind::kCodes ? "4 (code)" : "1 (key), 2 (value)";
+}
 
 absl::Status CheckHeader(const FrameHeader& h, uint64_t chunk_count) {
-  const bool data = CarriesKv(h.kind);
-  if (!data && h.kind != FrameKind::kError) {
-    return Bad("kind", static_cast<uint64_t>(h.kind), "1 (raw_kv), 2 (error), 3 (q4_kv)");
+  const bool data = h.kind != FrameKind::kError;
+  if (!IsKnown(h.kind)) {
+    return Bad("kind", static_cast<uint64_t>(h.kind),
+               "1 (raw_kv), 2 (error), 3 (q4_kv), 4 (codes)");
   }
   if (h.transfer_id == 0) return Bad("transfer_id", 0, "any number but 0");
   if (h.layer >= kMaxFrameLayers) {
@@ -97,12 +125,9 @@ absl::Status CheckChunks(const FrameHeader& header, absl::Span<const FrameChunk>
     if (chunk.kv_head >= kMaxFrameKvHeads) {
       return Bad(name("kv_head"), chunk.kv_head, fmt::format("below {}", kMaxFrameKvHeads));
     }
-    const bool kv =
-        chunk.component == ChunkComponent::kKey || chunk.component == ChunkComponent::kValue;
-    const bool data = CarriesKv(header.kind);
-    if (data ? !kv : chunk.component != ChunkComponent::kText) {
+    if (!Holds(header.kind, chunk.component)) {
       return Bad(name("component"), static_cast<uint64_t>(chunk.component),
-                 data ? "1 (key), 2 (value)" : "3 (text)");
+                 ComponentsOf(header.kind));
     }
     if (chunk.offset != next) {
       return Bad(name("offset"), chunk.offset, fmt::format("{} (chunks tile the payload)", next));

@@ -42,12 +42,14 @@ enum class FrameKind : uint16_t {
   kRawKv = 1,  // rows of K and V in the layout of the agreed space
   kError = 2,  // payload: UTF-8 message; the transfer is over
   kQ4Kv = 3,   // 4-bit codes of K and V with their scales
+  kCodes = 4,  // a codec's codes of whole blocks of 64 tokens
 };
 
 enum class ChunkComponent : uint32_t {
   kKey = 1,    // K, rotated
   kValue = 2,  // V
   kText = 3,   // message of a kError frame
+  kCode = 4,   // codes, one chunk for all heads
 };
 
 struct FrameHeader {

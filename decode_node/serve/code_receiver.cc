@@ -33,6 +33,12 @@ PartBytes PartsOf(const FrameHeader& h, const KvPageLayout& layout) {
   return {groups * Q4KeyBytes(layout.head_dim), groups * Q4ValueBytes(layout.head_dim)};
 }
 
+// Rows that a frame of this kind has whole multiples of.
+std::uint32_t UnitRows(FrameKind kind) {
+  if (kind == FrameKind::kCodes) return kCodeBlockRows;
+  return kind == FrameKind::kQ4Kv ? kQ4GroupRows : kPageRows;
+}
+
 }  // namespace
 
 // The buffer of one frame. It becomes a worker's task when the fence has passed.
@@ -93,7 +99,8 @@ class FrameLanding final : public Landing, public std::enable_shared_from_this<F
 };
 
 IncomingTransfer::IncomingTransfer(IncomingSpec spec, IncomingCallbacks callbacks)
-    : spec_{spec.transfer_id, spec.generation, spec.secret, spec.page_layout, spec.coding, nullptr},
+    : spec_{spec.transfer_id, spec.generation, spec.secret,  spec.page_layout,
+            spec.coding,      nullptr,         spec.decoder, spec.cut},
       callbacks_(std::move(callbacks)),
       first_row_(spec.landing->first_page * kPageRows),
       end_row_(spec.landing->end),
@@ -121,18 +128,33 @@ bool IncomingTransfer::Claim(std::uint32_t sequence) {
 
 absl::Status IncomingTransfer::CheckHead(const FrameHead& head, std::uint64_t payload_bytes) const {
   const FrameHeader& h = head.header;
-  const auto kv_heads = static_cast<std::uint32_t>(kv_heads_);
-  const bool coded = h.kind == FrameKind::kQ4Kv && spec_.coding == Coding::kQ4;
-  if (h.kind != FrameKind::kRawKv && !coded) return absl::InvalidArgumentError("kind");
+  const bool expected = (h.kind == FrameKind::kRawKv && spec_.coding != Coding::kReuse) ||
+                        (h.kind == FrameKind::kQ4Kv && spec_.coding == Coding::kQ4) ||
+                        (h.kind == FrameKind::kCodes && spec_.coding == Coding::kReuse);
+  if (!expected) return absl::InvalidArgumentError("kind");
   if (h.layer >= static_cast<std::uint32_t>(layers_)) return absl::InvalidArgumentError("layer");
-  const std::uint32_t unit = coded ? kQ4GroupRows : kPageRows;
+  const std::uint32_t unit = UnitRows(h.kind);
   if (h.token_begin % unit != 0 || h.token_end % unit != 0 ||
       h.token_begin < static_cast<std::uint32_t>(first_row_) ||
       h.token_end > static_cast<std::uint32_t>(end_row_) || h.token_begin >= h.token_end) {
     return absl::InvalidArgumentError("token range");
   }
+  if (payload_bytes != h.payload_bytes) return absl::InvalidArgumentError("lengths");
+  return CheckChunks(head);
+}
+
+// The chunk table, for a layer and a range that were found good.
+absl::Status IncomingTransfer::CheckChunks(const FrameHead& head) const {
+  const FrameHeader& h = head.header;
+  if (h.kind == FrameKind::kCodes) {
+    const std::uint64_t blocks = (h.token_end - h.token_begin) / kCodeBlockRows;
+    const bool fits = h.payload_bytes == blocks * spec_.cut.layers[h.layer].block_bytes &&
+                      head.chunks.size() == 1;
+    return fits ? absl::OkStatus() : absl::InvalidArgumentError("lengths");
+  }
+  const auto kv_heads = static_cast<std::uint32_t>(kv_heads_);
   const auto [key, value] = PartsOf(h, spec_.page_layout);
-  if (head.chunks.size() != 2 * std::size_t{kv_heads} || payload_bytes != h.payload_bytes ||
+  if (head.chunks.size() != 2 * std::size_t{kv_heads} ||
       h.payload_bytes != kv_heads * (key + value)) {
     return absl::InvalidArgumentError("lengths");
   }
@@ -172,6 +194,52 @@ void IncomingTransfer::CopyPage(const PrefixLanding& landing, const FrameHead& h
   if (row_begin > 0) CopyKvRows(layout, rows, ref.data(), row_begin, kPageRows);
 }
 
+void IncomingTransfer::WriteBlockPage(const PrefixLanding& landing, std::size_t layer,
+                                      std::int32_t page, const float* kv,
+                                      std::vector<std::byte>& scratch) const {
+  const KvPageLayout& layout = spec_.page_layout;
+  const std::int64_t kv_dim = spec_.decoder->kv_dim();
+  const std::int32_t row_begin = std::max(0, landing.begin - page * kPageRows);
+  scratch.resize(layout.page_bytes());
+  for (int head = 0; head < kv_heads_; ++head) {
+    for (int row = row_begin; row < kPageRows; ++row) {
+      const float* k = kv + row * 2 * kv_dim + head * layout.head_dim;
+      WriteKvRow(layout, scratch.data(), row, k, k + kv_dim, /*position=*/0);
+    }
+    // Not written in place: positions are not this writer's.
+    const PageRef& ref = landing.pages[layer * static_cast<std::size_t>(kv_heads_) +
+                                       static_cast<std::size_t>(head)]
+                                      [static_cast<std::size_t>(page - landing.first_page)];
+    CopyKvRows(layout, scratch.data() + layout.k_offset(), ref.data(), row_begin, kPageRows);
+  }
+}
+
+void IncomingTransfer::DecodePages(const PrefixLanding& landing, const FrameHead& head,
+                                   const std::uint8_t* payload,
+                                   const std::vector<std::int32_t>& pages) const {
+  constexpr int kBlockPages = kCodeBlockRows / kPageRows;
+  const CodeDecoder& decoder = *spec_.decoder;
+  const std::size_t layer = head.header.layer;
+  const CodeCut::Layer& cut = spec_.cut.layers[layer];
+  const auto first_row = static_cast<std::int32_t>(head.header.token_begin);
+  std::vector<float> kv(static_cast<std::size_t>(kCodeBlockRows * 2 * decoder.kv_dim()));
+  std::vector<std::byte> scratch;
+  SerialExecutor executor;
+  std::int32_t decoded = -1;  // block that kv holds
+  for (const std::int32_t page : pages) {
+    const std::int32_t block = page / kBlockPages;
+    if (block != decoded) {
+      const auto in_frame = static_cast<std::size_t>(block - first_row / kCodeBlockRows);
+      decoder.Decode(static_cast<int>(layer),
+                     reinterpret_cast<const std::byte*>(payload) + in_frame * cut.block_bytes,
+                     cut.components, block * kCodeBlockRows, kv.data(), executor);
+      decoded = block;
+    }
+    const std::int64_t row = std::int64_t{page % kBlockPages} * kPageRows;
+    WriteBlockPage(landing, layer, page, kv.data() + row * 2 * decoder.kv_dim(), scratch);
+  }
+}
+
 bool IncomingTransfer::Import(const FrameHead& head, const std::uint8_t* payload,
                               SteadyClock::time_point start) {
   const FrameHeader& h = head.header;
@@ -190,10 +258,14 @@ bool IncomingTransfer::Import(const FrameHead& head, const std::uint8_t* payload
     }
     ++importing_;
   }
-  std::vector<std::byte> scratch;
-  for (std::uint32_t kv_head = 0; kv_head < static_cast<std::uint32_t>(kv_heads_); ++kv_head) {
-    for (const std::int32_t page : pages) {
-      CopyPage(*landing, head, payload, kv_head, page, scratch);
+  if (h.kind == FrameKind::kCodes) {
+    DecodePages(*landing, head, payload, pages);
+  } else {
+    std::vector<std::byte> scratch;
+    for (std::uint32_t kv_head = 0; kv_head < static_cast<std::uint32_t>(kv_heads_); ++kv_head) {
+      for (const std::int32_t page : pages) {
+        CopyPage(*landing, head, payload, kv_head, page, scratch);
+      }
     }
   }
   landing.reset();  // Close's caller may count on being the last holder

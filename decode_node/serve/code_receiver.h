@@ -27,6 +27,7 @@
 #include "common/metrics/metrics.h"
 #include "common/node/worker_pool.h"
 #include "common/scd/coding.h"
+#include "common/scd/decoder.h"
 #include "common/transport/transport.h"
 #include "common/wire/frame.h"
 #include "kernels/kv_page.h"
@@ -40,6 +41,9 @@ struct IncomingSpec {
   KvPageLayout page_layout;
   Coding coding = Coding::kRaw;  // what was asked for; rows as they are come with any
   std::shared_ptr<PrefixLanding> landing;
+  // kReuse only: what codes are decoded with, and how much of them comes.
+  std::shared_ptr<const CodeDecoder> decoder;
+  CodeCut cut;
 };
 
 struct IncomingCallbacks {
@@ -76,6 +80,12 @@ class IncomingTransfer {
   // left as it is. `start` is when work on the frame began.
   bool Import(const FrameHead& head, const std::uint8_t* payload,
               std::chrono::steady_clock::time_point start) EXCLUDES(mu_);
+  absl::Status CheckChunks(const FrameHead& head) const;
+  // Pages of blocks whose codes are in the frame.
+  void DecodePages(const PrefixLanding& landing, const FrameHead& head, const std::uint8_t* payload,
+                   const std::vector<std::int32_t>& pages) const;
+  void WriteBlockPage(const PrefixLanding& landing, std::size_t layer, std::int32_t page,
+                      const float* kv, std::vector<std::byte>& scratch) const;
   void CopyPage(const PrefixLanding& landing, const FrameHead& head, const std::uint8_t* payload,
                 std::uint32_t kv_head, std::int32_t page, std::vector<std::byte>& scratch) const;
   // Waits for copies under way.

@@ -9,11 +9,13 @@ config::Section<DecodeHandoffConfig> HandoffSection() {
          {{"auto", Strategy::kAuto},
           {"oracle", Strategy::kOracle},
           {"raw", Strategy::kRaw},
-          {"q4", Strategy::kQ4}})
+          {"q4", Strategy::kQ4},
+          {"reuse", Strategy::kReuse}})
       .Help(
           "For requests that name none. auto: raw where the producer's weights are the model's "
           "own and the prefix is long enough, else oracle (computed here). q4: as raw, in 4-bit "
-          "codes.");
+          "codes. reuse: codes of the producer's states, decoded into the model's own K/V by its "
+          "codec (models[].codecs); oracle for a model without one.");
   s.Int("min_prefix_tokens", &DecodeHandoffConfig::min_prefix_tokens)
       .Range(0, 1 << 20)
       .Help("auto: shorter prefixes are computed here.");
@@ -33,6 +35,9 @@ config::Section<DecodeHandoffConfig> HandoffSection() {
       .Help(
           "When no producer delivers: compute the prefix here, or fail a request that named its "
           "strategy.");
+  s.Int("bytes_per_token", &DecodeHandoffConfig::bytes_per_token)
+      .Range(0, 1 << 20)
+      .Help("reuse: the least important components of a code stay away to fit; 0: all come.");
   return s;
 }
 

@@ -14,6 +14,7 @@ enum class Strategy {
   kOracle,  // computed here
   kRaw,     // a producer's K/V, taken over unchanged
   kQ4,      // the same as 4-bit codes
+  kReuse,   // codes of the producer's states, decoded into this model's own K/V
 };
 
 enum class OnFailure { kRecompute, kFail };
@@ -26,6 +27,7 @@ struct DecodeHandoffConfig {
   std::chrono::milliseconds link_timeout{1'000};      // of the first contact with a producer
   std::chrono::milliseconds progress_timeout{5'000};  // no frame and no sign of life
   OnFailure on_failure = OnFailure::kRecompute;
+  int bytes_per_token = 0;  // reuse: codes are cut to fit; 0: all of them
 };
 
 struct DecodeConfig : NodeConfig {

@@ -154,6 +154,10 @@ v1::StartRequest Handoff::MakeStart(const std::string& secret) const {
   start.set_secret(secret);
   start.set_transport_address(env_->transport_address());
   start.set_decode_incarnation(env_->incarnation);
+  if (plan_.decoder) {
+    start.set_encoder(plan_.decoder->encoder_digest());
+    start.set_code_bytes_per_token(plan_.code_bytes_per_token);
+  }
   return start;
 }
 
@@ -168,7 +172,8 @@ void Handoff::OpenCall() {
   }
   const std::string secret = RandomBytes(kFrameSecretBytes);
   IncomingSpec spec{transfer_id_,      generation_,  *MakeFrameSecret(secret),
-                    plan_.page_layout, plan_.coding, landing_};
+                    plan_.page_layout, plan_.coding, landing_,
+                    plan_.decoder,     plan_.cut};
   IncomingCallbacks frames;
   frames.on_rows = ForAttempt([](Handoff& h) { h.PublishIfComplete(); });
   frames.on_error = [weak = weak_from_this(), generation = generation_](absl::Status status) {

@@ -58,6 +58,10 @@ struct HandoffPlan {
   Space wants;
   KvPageLayout page_layout;
   Coding coding = Coding::kRaw;
+  // kReuse only; the cut is what `code_bytes_per_token` (0: all) makes of the decoder's shape.
+  std::shared_ptr<const CodeDecoder> decoder;
+  CodeCut cut;
+  std::uint32_t code_bytes_per_token = 0;
   absl::Time deadline = absl::InfiniteFuture();
 };
 

@@ -86,7 +86,8 @@ absl::StatusOr<Strategy> CheckStrategy(const std::string& text, Strategy fallbac
   if (text == "oracle") return Strategy::kOracle;
   if (text == "raw") return Strategy::kRaw;
   if (text == "q4") return Strategy::kQ4;
-  return Bad("strategy", absl::StrCat("\"", text, "\"; allowed: auto, oracle, raw, q4"));
+  if (text == "reuse") return Strategy::kReuse;
+  return Bad("strategy", absl::StrCat("\"", text, "\"; allowed: auto, oracle, raw, q4, reuse"));
 }
 
 }  // namespace
@@ -101,6 +102,8 @@ const char* StrategyName(Strategy strategy) {
       return "raw";
     case Strategy::kQ4:
       return "q4";
+    case Strategy::kReuse:
+      return "reuse";
   }
   return "unknown";
 }

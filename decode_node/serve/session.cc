@@ -53,6 +53,7 @@ v1::DecodeEvent MakeDelta(TokenDelta delta) {
 constexpr double kQ4Bits = 4;
 
 Coding CodingOf(Strategy strategy) {
+  if (strategy == Strategy::kReuse) return Coding::kReuse;
   return strategy == Strategy::kQ4 ? Coding::kQ4 : Coding::kRaw;
 }
 
@@ -84,7 +85,8 @@ Session::Session(std::shared_ptr<const SessionEnv> env, CheckedRequest request,
       on_end_(std::move(on_end)) {}
 
 void Session::Start() {
-  const std::string why_not = WhyNoHandoff();
+  std::string why_not = WhyNoHandoff();
+  if (why_not.empty() && request_.strategy == Strategy::kReuse) why_not = ChooseCodes();
   if (!why_not.empty()) {
     if (request_.strategy != Strategy::kOracle) SetFallback(why_not);
     Submit();
@@ -114,6 +116,19 @@ std::string Session::WhyNoHandoff() const {
   return "";
 }
 
+std::string Session::ChooseCodes() {
+  if (model_.decoders.empty()) {
+    return absl::StrCat("no codec makes K/V of \"", model_.name, "\" (models[].codecs)");
+  }
+  decoder_ = model_.decoders.front();
+  cut_ = WholeCode(decoder_->shape());
+  if (env_->config.bytes_per_token == 0) return "";
+  auto cut = CutCode(decoder_->shape(), static_cast<std::uint32_t>(env_->config.bytes_per_token));
+  if (!cut.ok()) return absl::StrCat("handoff.bytes_per_token: ", cut.status().message());
+  cut_ = *std::move(cut);
+  return "";
+}
+
 void Session::StartHandoff() {
   const EngineRequest& r = request_.request;
   HandoffPlan plan;
@@ -128,6 +143,9 @@ void Session::StartHandoff() {
   plan.wants = AcceptedSpace(model_);
   plan.page_layout = model_.page_layout;
   plan.coding = CodingOf(request_.strategy);
+  plan.decoder = decoder_;
+  plan.cut = cut_;
+  plan.code_bytes_per_token = static_cast<std::uint32_t>(env_->config.bytes_per_token);
   plan.deadline = deadline_;
   HandoffCallbacks callbacks;
   callbacks.on_resolved = [self = shared_from_this()](absl::StatusOr<Space> space) {
@@ -180,6 +198,9 @@ void Session::OnResolved(const absl::StatusOr<Space>& space) {
 std::string Session::ApproxSpace(const std::string& weights_digest) const {
   if (CodingOf(request_.strategy) == Coding::kQ4) {
     return model_.NativeDigest(Fidelity::Code(absl::StrCat("q4-", weights_digest), kQ4Bits));
+  }
+  if (decoder_) {
+    return model_.NativeDigest(Fidelity::Code(decoder_->digest(), cut_.bytes_per_token()));
   }
   // K/V of the same weights in the same layout is what this model computes itself.
   if (weights_digest == model_.weights_digest) return request_.request.cache.exact_space;

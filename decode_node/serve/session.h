@@ -75,6 +75,8 @@ class Session final : public RequestListener, public std::enable_shared_from_thi
  private:
   // Empty: a hand-off is worth trying; else why not.
   std::string WhyNoHandoff() const;
+  // For `reuse`: sets decoder and cut, or says why there are none.
+  std::string ChooseCodes();
   void StartHandoff() EXCLUDES(mu_);
   std::shared_ptr<Handoff> handoff() const EXCLUDES(mu_);
   void OnResolved(const absl::StatusOr<Space>& space);
@@ -102,6 +104,8 @@ class Session final : public RequestListener, public std::enable_shared_from_thi
 
   // Until Submit: Start's thread, then the strand.
   CheckedRequest request_;
+  std::shared_ptr<const CodeDecoder> decoder_;  // null: not `reuse`
+  CodeCut cut_;
 
   // Engine's thread only.
   std::chrono::steady_clock::time_point first_token_;

@@ -118,9 +118,9 @@ absl::Status CheckGenerateRequest(const v1::GenerateRequest& request) {
   BATON_RETURN_IF_ERROR(CheckUtf8("model", request.model()));
   const std::string& strategy = request.strategy();
   if (!strategy.empty() && strategy != "auto" && strategy != "oracle" && strategy != "raw" &&
-      strategy != "q4") {
+      strategy != "q4" && strategy != "reuse") {
     return Bad("strategy",
-               Cat("'", strategy.substr(0, 40), "' is unknown; allowed: auto, oracle, raw, q4"));
+               Cat("'", strategy.substr(0, 40), "' is unknown; allowed: auto, oracle, raw, q4, reuse"));
   }
   BATON_RETURN_IF_ERROR(CheckSampling(request.sampling(), 0));
   return CheckStop(request.stop(), request.sampling().prompt_logprobs(),
