@@ -29,8 +29,8 @@ StatesReady BlockCoder::WholeBlocks(StatesReady states) {
   if (whole_end < states.end) {
     const std::int32_t rest_begin = std::max(whole_end, states.begin);
     StatesReady rest{states.layer, rest_begin, states.end, states.width, {}};
-    const auto from =
-        states.rows.begin() + static_cast<std::ptrdiff_t>((rest_begin - states.begin) * states.width);
+    const auto from = states.rows.begin() +
+                      static_cast<std::ptrdiff_t>((rest_begin - states.begin) * states.width);
     rest.rows.assign(from, states.rows.end());
     states.rows.erase(from, states.rows.end());
     states.end = rest_begin;

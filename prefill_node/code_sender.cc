@@ -170,8 +170,8 @@ absl::Status CodeSender::EnqueueCodes(int layer, std::int32_t first_block,
       std::max<std::size_t>(1, static_cast<std::size_t>(params_.frame_bytes) / block_bytes);
   for (std::size_t first = 0; first < blocks.size(); first += step) {
     const auto part = blocks.subspan(first, std::min(step, blocks.size() - first));
-    BATON_RETURN_IF_ERROR(Enqueue(PlanCodeFrame(
-        layer, first_block + static_cast<std::int32_t>(first), part, block_bytes)));
+    BATON_RETURN_IF_ERROR(Enqueue(
+        PlanCodeFrame(layer, first_block + static_cast<std::int32_t>(first), part, block_bytes)));
   }
   return absl::OkStatus();
 }

@@ -88,13 +88,13 @@ absl::Status CheckShape(const std::string& path, const CodecIdentity& id,
     std::int64_t codec;
     std::int64_t model;
   };
-  for (const Field& f : {Field{"layers", id.layers, config.layers},
-                         Field{"hidden", id.hidden, config.hidden},
-                         Field{"kv_heads", id.kv_heads, config.kv_heads},
-                         Field{"head_dim", id.head_dim, config.head_dim}}) {
+  for (const Field& f :
+       {Field{"layers", id.layers, config.layers}, Field{"hidden", id.hidden, config.hidden},
+        Field{"kv_heads", id.kv_heads, config.kv_heads},
+        Field{"head_dim", id.head_dim, config.head_dim}}) {
     if (f.codec == f.model) continue;
-    return absl::InvalidArgumentError(absl::StrCat("codecs: ", path, ": ", f.name, ": ", f.codec,
-                                                   ", the model has ", f.model));
+    return absl::InvalidArgumentError(
+        absl::StrCat("codecs: ", path, ": ", f.name, ": ", f.codec, ", the model has ", f.model));
   }
   return absl::OkStatus();
 }

@@ -179,14 +179,14 @@ class ModelHost::Impl {
                                Executor& loaders, HostedModel& m) {
     const CodecIdentity& id = codec.identity;
     if (id.tokenizer != m.tokenizer->digest()) {
-      return absl::FailedPreconditionError(absl::StrCat(
-          "tokenizer: ", id.tokenizer, ", the model's is ", m.tokenizer->digest()));
+      return absl::FailedPreconditionError(
+          absl::StrCat("tokenizer: ", id.tokenizer, ", the model's is ", m.tokenizer->digest()));
     }
     const std::string weights = ConsumerWeightsDigest(model.content_digest(), adapter);
     if (id.producer_weights != weights && id.consumer_weights != weights) {
-      return absl::FailedPreconditionError(
-          absl::StrCat("producer_weights: ", id.producer_weights, " and consumer_weights: ",
-                       id.consumer_weights, "; this model's are ", weights));
+      return absl::FailedPreconditionError(absl::StrCat(
+          "producer_weights: ", id.producer_weights, " and consumer_weights: ", id.consumer_weights,
+          "; this model's are ", weights));
     }
     if (id.producer_weights == weights) {
       m.encoders.push_back(std::make_shared<const CodeEncoder>(codec, loaders));

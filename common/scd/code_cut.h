@@ -43,8 +43,8 @@ struct CodeCut {
 CodeCut WholeCode(const CodeShape& shape);
 
 // The first component of each layer, and then the most important ones of all layers, as long as
-// they fit into `bytes_per_token`. Both ends of a hand-off make the same cut of it. INVALID_ARGUMENT
-// names the smallest budget when it is below that.
+// they fit into `bytes_per_token`. Both ends of a hand-off make the same cut of it.
+// INVALID_ARGUMENT names the smallest budget when it is below that.
 absl::StatusOr<CodeCut> CutCode(const CodeShape& shape, std::uint32_t bytes_per_token);
 
 }  // namespace baton

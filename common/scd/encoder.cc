@@ -27,10 +27,10 @@ CodeEncoder::CodeEncoder(const Codec& codec, Executor& executor)
       shape_(CodeShape::Of(codec)),
       whole_(WholeCode(shape_)) {
   for (const CodecLayer& from : codec.layers) {
-    Layer layer{from.mean,
-                PackedMatrix::Pack(from.encoder.data(), from.rank(), width_, WeightFormat::kF32,
-                                   executor),
-                {}};
+    Layer layer{
+        from.mean,
+        PackedMatrix::Pack(from.encoder.data(), from.rank(), width_, WeightFormat::kF32, executor),
+        {}};
     const float* levels = from.levels.data();
     for (const std::uint8_t bits : from.bits) {
       const int count = 1 << bits;

@@ -207,9 +207,9 @@ void IncomingTransfer::WriteBlockPage(const PrefixLanding& landing, std::size_t 
       WriteKvRow(layout, scratch.data(), row, k, k + kv_dim, /*position=*/0);
     }
     // Not written in place: positions are not this writer's.
-    const PageRef& ref = landing.pages[layer * static_cast<std::size_t>(kv_heads_) +
-                                       static_cast<std::size_t>(head)]
-                                      [static_cast<std::size_t>(page - landing.first_page)];
+    const PageRef& ref =
+        landing.pages[layer * static_cast<std::size_t>(kv_heads_) + static_cast<std::size_t>(head)]
+                     [static_cast<std::size_t>(page - landing.first_page)];
     CopyKvRows(layout, scratch.data() + layout.k_offset(), ref.data(), row_begin, kPageRows);
   }
 }

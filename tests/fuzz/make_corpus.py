@@ -231,7 +231,37 @@ def wire():
     put("wire_frame", "error_plain", frame(2, [], b"", end=0))
     put("wire_frame", "version", frame(1, rows, bytes(16), version=2))
     put("wire_frame", "gap", frame(1, [(0, 1, 0, 8), (0, 2, 9, 7)], bytes(16)))
+    put("wire_frame", "codes", frame(4, [(0, 4, 0, 8)], bytes(8), end=64))
     put("wire_frame", "zeros", b"0123456789abcdef" + bytes(80))
+
+
+def codecs():
+    layers, hidden, kv = 2, 4, 2
+
+    def file(meta=(), skip=()):
+        meta = {"format": "baton-codec", "format_version": "1", "producer_weights": "p", "consumer_weights": "c",
+                "tokenizer": "t", "source": "h", "layers": str(layers), "hidden": str(hidden), "kv_heads": "1",
+                "head_dim": str(kv), "report": "{}", **dict(meta)}
+        header, data = {"__metadata__": meta}, b""
+        for layer in range(layers):
+            levels = [-1.0, 1.0, -3.0, -1.0, 1.0, 3.0]
+            fields = {"bits": ("U8", [2], bytes([1, 2])), "mean": ("F32", [hidden], [0.1] * hidden),
+                      "encoder": ("F32", [2, hidden], [0.5] * 2 * hidden), "levels": ("F32", [6], levels),
+                      "importance": ("F32", [2], [2.0, 1.0]), "offset": ("F32", [2 * kv], [0.0] * 2 * kv),
+                      "decoder": ("F32", [2 * kv, 2], [0.25] * 4 * kv)}
+            for name, (dtype, shape, values) in fields.items():
+                if name in skip:
+                    continue
+                part = values if isinstance(values, bytes) else struct.pack(f"<{len(values)}f", *values)
+                header[f"layers.{layer}.{name}"] = {"dtype": dtype, "shape": shape,
+                                                    "data_offsets": [len(data), len(data) + len(part)]}
+                data += part
+        text = json.dumps(header).encode()
+        return struct.pack("<Q", len(text)) + text + data
+
+    for name, bytes_ in {"good": file(), "kv": file({"source": "kv", "hidden": "9"}), "version": file({"format_version": "2"}),
+                         "no_bits": file(skip=("bits",)), "huge": file({"layers": "99999999999"})}.items():
+        put("codec", name, bytes_)
 
 
 def yaml():
@@ -300,6 +330,7 @@ def main():
     chats()
     stops()
     wire()
+    codecs()
     yaml()
     openai()
     http()

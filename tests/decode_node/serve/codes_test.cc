@@ -1,0 +1,184 @@
+// `reuse` between real nodes: codes of the producer's states become the consumer's K/V.
+#include <string>
+#include <vector>
+
+#include "tests/decode_node/serve/node_pair.h"
+#include "tests/support/tiny_codec.h"
+
+namespace baton {
+namespace {
+
+using testing::HasSubstr;
+
+class CodesTest : public NodePair {
+ protected:
+  // A codec file of `producer` and `consumer`, folders below dir_.
+  std::string WriteCodec(const std::string& producer, const std::string& consumer,
+                         CodeSource source) {
+    const auto opened = ModelSource::Open((dir_ / producer).string());
+    EXPECT_TRUE(opened.ok()) << opened.status();
+    const auto tokenizer = Tokenizer::FromJson((*opened)->tokenizer_json());
+    EXPECT_TRUE(tokenizer.ok()) << tokenizer.status();
+    codec_ = TinyCodec((dir_ / producer).string(), source, (dir_ / consumer).string(),
+                       (*tokenizer)->digest());
+    const std::string path =
+        (dir_ / absl::StrCat(producer, "-", consumer, "-", CodeSourceName(source))).string();
+    EXPECT_TRUE(SaveCodec(codec_, path).ok());
+    return path;
+  }
+  ModelEntry EntryWith(const std::string& name, const std::string& folder,
+                       std::vector<std::string> codecs) const {
+    ModelEntry entry = Entry(name, folder);
+    entry.base_model = "base";
+    entry.codecs = std::move(codecs);
+    return entry;
+  }
+  Answer Reuse(const std::vector<std::int64_t>& prompt, const std::string& producer) {
+    return Ask(Request("m", prompt, "reuse", {producer}));
+  }
+
+  Codec codec_;
+};
+
+// Codes of the model's own states, hardly rounded: the same words, from either source.
+TEST_F(CodesTest, OwnStatesGiveTheOwnAnswer) {
+  for (const CodeSource source : {CodeSource::kHidden, CodeSource::kKv}) {
+    SCOPED_TRACE(CodeSourceName(source));
+    prefill_.clear();
+    const std::string codec = WriteCodec("a", "a", source);
+    const std::string producer =
+        StartPrefill(CodeSourceName(source), {EntryWith("base", "a", {codec})});
+    StartDecode({EntryWith("m", "a", {codec})});
+    for (const int length : {128, 200, 500}) {
+      const auto prompt = Prompt(length, static_cast<std::uint32_t>(length));
+      const Answer got = Reuse(prompt, producer);
+      ASSERT_TRUE(got.status.ok()) << got.status;
+      EXPECT_EQ(got.timing().strategy(), "reuse") << got.timing().fallback_reason();
+      const auto prefix = static_cast<int>(ShareablePrefix(length, std::nullopt));
+      EXPECT_EQ(got.finished.usage().transferred_tokens(), prefix - 4);
+      // 8 bits for each of the source's numbers, of every token of the blocks.
+      EXPECT_EQ(got.timing().handoff_bytes(),
+                static_cast<std::uint64_t>(prefix) * 3 * codec_.identity.source_width());
+      EXPECT_EQ(got.tokens, Oracle("m", prompt).tokens) << length;
+    }
+    ExpectNothingHeld();
+    decode_.reset();
+  }
+}
+
+// A consumer of other weights: whatever the codec makes of the producer's states, the first token
+// of it is not the raw K/V's.
+TEST_F(CodesTest, AnotherConsumerGetsItsOwnKv) {
+  const std::string codec = WriteCodec("a", "b", CodeSource::kHidden);
+  const std::string producer = StartPrefill("p", {EntryWith("base", "a", {codec})});
+  StartDecode({EntryWith("m", "b", {codec})});
+  const auto prompt = Prompt(300, 5);
+  const Answer codes = Reuse(prompt, producer);
+  ASSERT_TRUE(codes.status.ok()) << codes.status;
+  EXPECT_EQ(codes.timing().strategy(), "reuse") << codes.timing().fallback_reason();
+  const Answer raw = Ask(Request("m", prompt, "raw", {producer}));
+  ASSERT_TRUE(raw.status.ok()) << raw.status;
+  EXPECT_NE(raw.tokens, codes.tokens);
+  // Neither has poisoned what the model computes itself.
+  const Answer cold = Oracle("m", prompt);
+  EXPECT_EQ(Ask(Request("m", prompt, "oracle")).tokens, cold.tokens);
+  ExpectNothingHeld();
+}
+
+// A warm prefix costs no forward pass, and what is stored is what was sent.
+TEST_F(CodesTest, TheStoreSavesTheForward) {
+  const std::string codec = WriteCodec("a", "a", CodeSource::kHidden);
+  const std::string producer = StartPrefill("p", {EntryWith("base", "a", {codec})});
+  StartDecode({EntryWith("m", "a", {codec})});
+  const auto prompt = Prompt(400, 9);
+  const Answer cold = Reuse(prompt, producer);
+  ASSERT_TRUE(cold.status.ok()) << cold.status;
+  EXPECT_EQ(cold.timing().producer_cached_tokens(), 0u);
+  decode_->host().ClearPrefixCaches();
+  const Answer warm = Reuse(prompt, producer);
+  EXPECT_EQ(warm.timing().producer_cached_tokens(), 320u);
+  EXPECT_EQ(warm.timing().prefill_s(), 0);
+  EXPECT_EQ(warm.tokens, cold.tokens);
+  EXPECT_EQ(warm.timing().handoff_bytes(), cold.timing().handoff_bytes());
+  // A longer prompt on the same prefix: what is stored comes from the store, the rest is computed.
+  decode_->host().ClearPrefixCaches();
+  auto longer = prompt;
+  const auto tail = Prompt(200, 10);
+  longer.insert(longer.end(), tail.begin(), tail.end());
+  const Answer part = Reuse(longer, producer);
+  EXPECT_EQ(part.timing().strategy(), "reuse") << part.timing().fallback_reason();
+  EXPECT_EQ(part.tokens, Oracle("m", longer).tokens);
+  ExpectNothingHeld();
+}
+
+// Without room in the store every prefix is computed; chunks that do not end with blocks are
+// joined.
+TEST_F(CodesTest, NoStoreAndOddChunks) {
+  const std::string codec = WriteCodec("a", "a", CodeSource::kHidden);
+  const std::string producer = StartPrefill("p", {EntryWith("base", "a", {codec})}, [](auto& c) {
+    c.handoff.code_store_bytes = 0;
+    c.engine.step_tokens = 48;
+    c.engine.prefix_cache = true;
+  });
+  StartDecode({EntryWith("m", "a", {codec})});
+  const auto prompt = Prompt(500, 11);
+  const auto want = Oracle("m", prompt).tokens;
+  for (int i = 0; i < 2; ++i) {
+    decode_->host().ClearPrefixCaches();
+    const Answer got = Reuse(prompt, producer);
+    EXPECT_EQ(got.timing().strategy(), "reuse") << got.timing().fallback_reason();
+    EXPECT_EQ(got.timing().producer_cached_tokens(), 0u);  // K/V cannot give states back
+    EXPECT_EQ(got.tokens, want);
+  }
+}
+
+TEST_F(CodesTest, ABudgetCutsTheCode) {
+  const std::string codec = WriteCodec("a", "a", CodeSource::kHidden);
+  const std::string producer = StartPrefill("p", {EntryWith("base", "a", {codec})});
+  StartDecode({EntryWith("m", "a", {codec})},
+              [](DecodeConfig& c) { c.handoff.bytes_per_token = 100; });
+  const Answer got = Reuse(Prompt(300, 3), producer);
+  EXPECT_EQ(got.timing().strategy(), "reuse") << got.timing().fallback_reason();
+  EXPECT_EQ(got.timing().handoff_bytes(), 192u * 100);  // 8-bit components fill it
+  decode_.reset();
+  StartDecode({EntryWith("m", "a", {codec})},
+              [](DecodeConfig& c) { c.handoff.bytes_per_token = 2; });
+  const Answer none = Reuse(Prompt(300, 3), producer);
+  EXPECT_EQ(none.timing().strategy(), "oracle");
+  EXPECT_THAT(none.timing().fallback_reason(), HasSubstr("this code takes 3 at least"));
+}
+
+TEST_F(CodesTest, WithoutACodecThePrefixIsComputedHere) {
+  const std::string codec = WriteCodec("a", "a", CodeSource::kHidden);
+  const std::string bare = StartPrefill("bare", {EntryWith("base", "a", {})});
+  const auto prompt = Prompt(300, 4);
+  StartDecode({EntryWith("m", "a", {})});
+  const Answer no_decoder = Reuse(prompt, bare);
+  ASSERT_TRUE(no_decoder.status.ok()) << no_decoder.status;
+  EXPECT_EQ(no_decoder.timing().strategy(), "oracle");
+  EXPECT_THAT(no_decoder.timing().fallback_reason(), HasSubstr("no codec makes K/V of \"m\""));
+  decode_.reset();
+  StartDecode({EntryWith("m", "a", {codec})});
+  const Answer no_encoder = Reuse(prompt, bare);
+  ASSERT_TRUE(no_encoder.status.ok()) << no_encoder.status;
+  EXPECT_THAT(no_encoder.timing().fallback_reason(), HasSubstr("encoder: \"base\" has no codec"));
+  EXPECT_EQ(no_encoder.tokens, no_decoder.tokens);
+  ExpectNothingHeld();
+}
+
+TEST_F(CodesTest, CodecsOfOtherModelsAreRefusedAtStart) {
+  const std::string codec = WriteCodec("a", "a", CodeSource::kHidden);
+  const auto start = [&](ModelEntry entry) {
+    auto config = Common<DecodeConfig>("decode", {std::move(entry)});
+    auto node = DecodeNode::Start(config, network_->Add("other"));
+    EXPECT_FALSE(node.ok());
+    return node.ok() ? std::string() : std::string(node.status().message());
+  };
+  EXPECT_THAT(start(EntryWith("m", "b", {codec})), HasSubstr("producer_weights: "));
+  WriteTinyLlama(dir_ / "deep", {.layers = 4});
+  EXPECT_THAT(start(EntryWith("m", "deep", {codec})), HasSubstr("layers: 3, the model has 4"));
+  EXPECT_THAT(start(EntryWith("m", "a", {(dir_ / "none").string()})), HasSubstr("none"));
+}
+
+}  // namespace
+}  // namespace baton

@@ -1,0 +1,77 @@
+#include "prefill_node/block_coder.h"
+
+#include <cstring>
+
+#include "kernels/executor.h"
+#include "tests/common/scd/coder_fixture.h"
+
+namespace baton {
+namespace {
+
+class BlockCoderTest : public CoderFixture {
+ protected:
+  CodeJob Job(int blocks, std::int32_t first_block = 0) {
+    CodeJob job;
+    job.encoder = std::make_shared<const CodeEncoder>(codec_, executor_);
+    job.cut = job.encoder->whole();
+    job.space = "s";
+    for (int i = 0; i < blocks; ++i) job.blocks.push_back({{static_cast<std::uint8_t>(i + 1)}});
+    job.first_block = first_block;
+    job.uncoded_tokens = 4;
+    return job;
+  }
+  // The fixture's rows, over and over.
+  StatesReady States(int layer, std::int32_t begin, std::int32_t end) const {
+    StatesReady states{layer, begin, end, 24, {}};
+    const std::vector<float> rows = Floats(layer, "rows");
+    for (std::int32_t r = begin; r < end; ++r) {
+      const auto row = rows.begin() + r % kCodeBlockRows * 24;
+      states.rows.insert(states.rows.end(), row, row + 24);
+    }
+    return states;
+  }
+
+  MetricRegistry metrics_;
+  CodeStore store_{1 << 20, metrics_};
+};
+
+TEST_F(BlockCoderTest, ChunksOfAnyLengthGiveWholeBlocks) {
+  BlockCoder coder(Job(3), store_);
+  std::vector<std::shared_ptr<const BlockCodes>> blocks;
+  std::int32_t next = 0;
+  for (const auto& [begin, end] : {std::pair(0, 10), {10, 63}, {63, 65}, {65, 190}, {190, 192}}) {
+    const StatesReady whole = coder.WholeBlocks(States(0, begin, end));
+    EXPECT_EQ(whole.rows.size(), static_cast<std::size_t>(whole.end - whole.begin) * 24);
+    if (whole.rows.empty()) continue;
+    EXPECT_EQ(whole.begin, next);
+    EXPECT_EQ(whole.end % kCodeBlockRows, 0);
+    next = whole.end;
+    for (auto& b : coder.Encode(whole)) blocks.push_back(b);
+  }
+  EXPECT_EQ(next, 192);
+  ASSERT_EQ(blocks.size(), 3u);
+  const std::vector<std::byte> want = Codes(0);
+  EXPECT_EQ(std::memcmp(blocks[0]->layer(0), want.data(), want.size()), 0);
+  // Only the prefix's first rows are left out.
+  EXPECT_NE(std::memcmp(blocks[1]->layer(0), want.data(), want.size()), 0);
+  EXPECT_EQ(std::memcmp(blocks[1]->layer(0), blocks[2]->layer(0), want.size()), 0);
+}
+
+TEST_F(BlockCoderTest, StoresABlockWhenItsLayersAreDone) {
+  BlockCoder coder(Job(2), store_);
+  coder.Encode(States(0, 0, 128));
+  EXPECT_EQ(store_.bytes(), 0);
+  coder.Encode(States(1, 64, 128));
+  const auto second = store_.Find(std::vector{coder.job().blocks[1]}, "s");
+  ASSERT_EQ(second.size(), 1u);
+  coder.Encode(States(1, 0, 64));
+  // The next transfer starts where the store ends.
+  BlockCoder warm(Job(3, /*first_block=*/1), store_);
+  EXPECT_EQ(warm.stored(), second);
+  EXPECT_EQ(warm.next_row(), 128);
+  BlockCoder cold(Job(1, /*first_block=*/0), store_);
+  EXPECT_EQ(cold.next_row(), 64);
+}
+
+}  // namespace
+}  // namespace baton
