@@ -119,8 +119,8 @@ absl::Status CheckGenerateRequest(const v1::GenerateRequest& request) {
   const std::string& strategy = request.strategy();
   if (!strategy.empty() && strategy != "auto" && strategy != "oracle" && strategy != "raw" &&
       strategy != "q4" && strategy != "reuse") {
-    return Bad("strategy",
-               Cat("'", strategy.substr(0, 40), "' is unknown; allowed: auto, oracle, raw, q4, reuse"));
+    return Bad("strategy", Cat("'", strategy.substr(0, 40),
+                               "' is unknown; allowed: auto, oracle, raw, q4, reuse"));
   }
   BATON_RETURN_IF_ERROR(CheckSampling(request.sampling(), 0));
   return CheckStop(request.stop(), request.sampling().prompt_logprobs(),
