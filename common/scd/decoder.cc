@@ -36,13 +36,11 @@ CodeDecoder::CodeDecoder(const Codec& codec, DecoderRope rope, Executor& executo
   }
 }
 
-void CodeDecoder::Decode(int layer, const std::byte* codes, int components,
-                         std::int32_t first_position, float* kv, Executor& executor) const {
-  const Layer& l = layers_[static_cast<std::size_t>(layer)];
+void CodeDecoder::Components(int layer, const std::byte* codes, int components, float* z) const {
   const std::vector<std::uint8_t>& bits = shape_.layers[static_cast<std::size_t>(layer)].bits;
   const std::size_t rank = bits.size();
-  std::vector<float> z(kCodeBlockRows * rank);
-  const float* levels = l.levels.data();
+  std::fill_n(z, kCodeBlockRows * rank, 0.0f);
+  const float* levels = layers_[static_cast<std::size_t>(layer)].levels.data();
   for (std::size_t i = 0; i < static_cast<std::size_t>(components); ++i) {
     for (int r = 0; r < kCodeBlockRows; ++r) {
       z[static_cast<std::size_t>(r) * rank + i] = levels[CodeAt(codes, bits[i], r)];
@@ -50,6 +48,14 @@ void CodeDecoder::Decode(int layer, const std::byte* codes, int components,
     codes += ComponentBytes(bits[i]);
     levels += std::size_t{1} << bits[i];
   }
+}
+
+void CodeDecoder::Decode(int layer, const std::byte* codes, int components,
+                         std::int32_t first_position, float* kv, Executor& executor) const {
+  const Layer& l = layers_[static_cast<std::size_t>(layer)];
+  const std::size_t rank = shape_.layers[static_cast<std::size_t>(layer)].bits.size();
+  std::vector<float> z(kCodeBlockRows * rank);
+  Components(layer, codes, components, z.data());
   const std::int64_t ld = 2 * kv_dim_;
   for (int r = 0; r < kCodeBlockRows; ++r) {
     std::copy(l.offset.begin(), l.offset.end(), kv + r * ld);

@@ -33,8 +33,11 @@ class CodeDecoder {
   const CodeShape& shape() const { return shape_; }
   std::int64_t kv_dim() const { return kv_dim_; }
 
-  // A block's codes, cut to the first `components` of the layer, into kv [64, 2 * kv_dim]: K
-  // rotated at positions first_position.., then V. Dropped components count as their mean, 0.
+  // What a block's codes stand for, cut to the first `components` of the layer: z [64, rank].
+  // Dropped components count as their mean, 0.
+  void Components(int layer, const std::byte* codes, int components, float* z) const;
+  // A block's codes, cut alike, into kv [64, 2 * kv_dim]: K
+  // rotated at positions first_position.., then V.
   void Decode(int layer, const std::byte* codes, int components, std::int32_t first_position,
               float* kv, Executor& executor) const;
 
