@@ -120,6 +120,13 @@ void GenerationCall::NextAttempt() {
   WaitThen(kNodeWaitStep, &GenerationCall::NextAttempt);
 }
 
+// By its first blocks: prompts of one document meet, whatever is asked about it.
+std::string GenerationCall::PrefixName(const v1::DecodeRequest& request) {
+  constexpr int kBlocks = 8;
+  const int blocks = std::min(kBlocks, request.block_hashes_size());
+  return blocks == 0 ? "" : request.block_hashes(blocks - 1);
+}
+
 void GenerationCall::StartAttempt(const std::shared_ptr<Node>& node) {
   const nanoseconds route_started = core_.clock.Now();
   wait_until_ = nanoseconds(0);
@@ -131,7 +138,7 @@ void GenerationCall::StartAttempt(const std::shared_ptr<Node>& node) {
   v1::DecodeRequest request = decode_request_;
   request.mutable_resume_token_ids()->Assign(delivered_.begin(), delivered_.end());
   if (request.strategy() != "oracle") {
-    PrefillChoice choice = core_.ChoosePrefill(*node, route_.model);
+    PrefillChoice choice = core_.ChoosePrefill(*node, route_.model, PrefixName(request));
     for (const auto& producer : choice.nodes) request.add_prefill_nodes(producer->address());
     if (!choice.nodes.empty()) prefill_lease_ = NodeLease(choice.nodes.front());
     request.set_no_prefill_reason(std::move(choice.why_none));

@@ -49,6 +49,7 @@ class GenerationCall final : public Generation,
   void Tokenise(const ChatTemplate* chat);
 
   void NextAttempt();
+  static std::string PrefixName(const v1::DecodeRequest& request);
   void StartAttempt(const std::shared_ptr<Node>& node);
   void OnMessage(v1::DecodeEvent& event);
   void OnDelta(v1::DecodeEvent::Delta& delta);

@@ -1,7 +1,11 @@
 #include "router/route/policy.h"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
+
+#include "common/base/strings.h"
+#include "common/prefix_hash/space.h"
 
 namespace baton {
 namespace {
@@ -13,6 +17,22 @@ std::vector<size_t> Rotated(size_t size, uint64_t start) {
 }
 
 }  // namespace
+
+std::vector<size_t> OrderByPrefix(std::string_view prefix, absl::Span<const std::string> nodes,
+                                  absl::Span<const int64_t> loads) {
+  const int64_t total = std::accumulate(loads.begin(), loads.end(), int64_t{0});
+  const auto overloaded = [&](size_t i) {
+    return loads[i] > 2 * total / static_cast<int64_t>(nodes.size()) + 2;
+  };
+  std::vector<std::pair<std::pair<bool, std::string>, size_t>> scored;
+  for (size_t i = 0; i < nodes.size(); ++i) {
+    scored.push_back({{overloaded(i), ContentDigest(Cat(prefix, "@", nodes[i]))}, i});
+  }
+  std::sort(scored.begin(), scored.end());
+  std::vector<size_t> order;
+  for (const auto& [score, index] : scored) order.push_back(index);
+  return order;
+}
 
 std::unique_ptr<Policy> Policy::Make(PolicyKind kind) {
   if (kind == PolicyKind::kRoundRobin) return std::make_unique<RoundRobinPolicy>();

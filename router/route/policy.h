@@ -7,6 +7,7 @@
 #include <memory>
 #include <random>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/types/span.h"
@@ -14,7 +15,15 @@
 
 namespace baton {
 
-enum class PolicyKind { kRoundRobin, kLeastLoaded };
+// kPrefix is for prefill nodes only: OrderByPrefix where the prefix is known, else least loaded.
+enum class PolicyKind { kRoundRobin, kLeastLoaded, kPrefix };
+
+// Indices of all nodes, best first, by rendezvous hashing (D. Thaler and C. Ravishankar, "A
+// name-based mapping scheme for rendezvous", 1996): prompts of one prefix meet at one node, which
+// has computed it, and a node that comes or goes moves only its own share. Nodes with more than
+// twice the mean load and two requests more come after all others.
+std::vector<size_t> OrderByPrefix(std::string_view prefix, absl::Span<const std::string> nodes,
+                                  absl::Span<const int64_t> loads);
 
 // Thread-safe.
 class Policy {

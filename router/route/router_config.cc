@@ -71,12 +71,17 @@ config::Section<NodesConfig> NodesSection() {
 }
 
 config::Section<PolicyConfig> PolicySection() {
-  const std::vector<std::pair<std::string, PolicyKind>> kinds = {
+  std::vector<std::pair<std::string, PolicyKind>> kinds = {
       {"round_robin", PolicyKind::kRoundRobin}, {"least_loaded", PolicyKind::kLeastLoaded}};
   config::Section<PolicyConfig> s("How nodes are chosen.");
   s.Enum("decode", &PolicyConfig::decode, kinds)
       .Help("Of decode nodes. least_loaded takes the better of two random ones.");
-  s.Enum("prefill", &PolicyConfig::prefill, kinds).Help("Of prefill nodes.");
+  kinds.emplace_back("prefix", PolicyKind::kPrefix);
+  s.Enum("prefill", &PolicyConfig::prefill, kinds)
+      .Help(
+          "Of prefill nodes. prefix: prompts that share their first 512 tokens go to one node, "
+          "which "
+          "has computed them, as long as it is not overloaded.");
   return s;
 }
 

@@ -39,7 +39,7 @@ struct NodesConfig {
 // policy:
 struct PolicyConfig {
   PolicyKind decode = PolicyKind::kLeastLoaded;
-  PolicyKind prefill = PolicyKind::kLeastLoaded;
+  PolicyKind prefill = PolicyKind::kPrefix;
 };
 
 // limits:

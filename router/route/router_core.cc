@@ -181,7 +181,19 @@ PrefillChoice RouterCore::FittingPrefill(const Node& decode, const v1::DecodeMod
   return choice;
 }
 
-PrefillChoice RouterCore::ChoosePrefill(const Node& decode, const v1::DecodeModel& model) const {
+std::vector<size_t> RouterCore::OrderPrefill(const std::vector<std::shared_ptr<Node>>& nodes,
+                                             const std::string& base_model,
+                                             const std::string& prefix) const {
+  if (config.policy.prefill != PolicyKind::kPrefix || prefix.empty()) {
+    return prefill_policy_->Order(base_model, LoadsOf(nodes));
+  }
+  std::vector<std::string> addresses;
+  for (const auto& node : nodes) addresses.push_back(node->address());
+  return OrderByPrefix(prefix, addresses, LoadsOf(nodes));
+}
+
+PrefillChoice RouterCore::ChoosePrefill(const Node& decode, const v1::DecodeModel& model,
+                                        const std::string& prefix) const {
   PrefillChoice choice = FittingPrefill(decode, model);
   if (choice.nodes.empty()) {
     if (choice.why_none.empty()) {
@@ -199,7 +211,7 @@ PrefillChoice RouterCore::ChoosePrefill(const Node& decode, const v1::DecodeMode
   };
   std::vector<std::shared_ptr<Node>> same;
   std::vector<std::shared_ptr<Node>> others;
-  for (size_t i : prefill_policy_->Order(model.base_model(), LoadsOf(choice.nodes))) {
+  for (size_t i : OrderPrefill(choice.nodes, model.base_model(), prefix)) {
     const auto& node = choice.nodes[i];
     (wanted.empty() || has_wanted(*node) ? same : others).push_back(node);
   }

@@ -59,7 +59,9 @@ class RouterCore {
   // Prefill nodes for this model of this decode node, best first: they run its base, their spaces
   // fit as far as the router can tell; those that say they hold the very space the model accepts
   // come before others.
-  PrefillChoice ChoosePrefill(const Node& decode, const v1::DecodeModel& model) const;
+  // `prefix` names the prompt's beginning for the policy that asks for it; empty: it has none.
+  PrefillChoice ChoosePrefill(const Node& decode, const v1::DecodeModel& model,
+                              const std::string& prefix) const;
 
   std::vector<v1::ModelInfo> Models() const;
   bool Ready() const;
@@ -81,6 +83,8 @@ class RouterCore {
   RouterCore(const RouterConfig& config, MetricRegistry& registry, const Clock& clock, int threads);
   void Prefetch(const std::shared_ptr<Node>& node);
   void PollForEver();
+  std::vector<size_t> OrderPrefill(const std::vector<std::shared_ptr<Node>>& nodes,
+                                   const std::string& base_model, const std::string& prefix) const;
   // As ChoosePrefill, in the directory's order.
   PrefillChoice FittingPrefill(const Node& decode, const v1::DecodeModel& model) const;
   // Empty: requests for the model at this node may use a prefill node, or none are configured.

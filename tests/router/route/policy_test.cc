@@ -27,6 +27,37 @@ TEST(RoundRobinPolicyTest, EachInTurnAndGroupsApart) {
   EXPECT_THAT(policy.Order("p", loads), ElementsAre(1, 2, 0));
 }
 
+TEST(OrderByPrefixTest, APrefixStaysAndANodeMovesOnlyItsShare) {
+  const std::vector<std::string> nodes = {"a:1", "b:1", "c:1", "d:1"};
+  const std::vector<std::string> fewer = {"a:1", "b:1", "c:1"};
+  std::vector<int> first(4);
+  int moved = 0;
+  for (int i = 0; i < 1000; ++i) {
+    const std::string prefix = std::to_string(i);
+    const auto order = OrderByPrefix(prefix, nodes, std::vector<int64_t>{0, 2, 1, 0});
+    EXPECT_EQ(order, OrderByPrefix(prefix, nodes, std::vector<int64_t>(4, 5)));
+    ++first[order[0]];
+    const auto without = OrderByPrefix(prefix, fewer, std::vector<int64_t>(3, 0));
+    moved += order[0] != 3 && without[0] != order[0];
+    // Who takes over from the last node is the next in its own order.
+    if (order[0] == 3) {
+      EXPECT_EQ(without[0], order[1]);
+    }
+  }
+  EXPECT_EQ(moved, 0);
+  for (int count : first) EXPECT_NEAR(count, 250, 60);  // 4 standard deviations
+}
+
+TEST(OrderByPrefixTest, AnOverloadedNodeComesLast) {
+  const std::vector<std::string> nodes = {"a:1", "b:1", "c:1"};
+  const auto calm = OrderByPrefix("p", nodes, std::vector<int64_t>(3, 0));
+  std::vector<int64_t> loads(3, 0);
+  loads[calm[0]] = 30;  // mean 10, so above 22
+  EXPECT_THAT(OrderByPrefix("p", nodes, loads), ElementsAre(calm[1], calm[2], calm[0]));
+  loads = {30, 30, 30};
+  EXPECT_EQ(OrderByPrefix("p", nodes, loads), calm);
+}
+
 // Case rt-03 (a): misses follow the load, ties are broken by a counter and not by index 0.
 TEST(LeastLoadedPolicyTest, AnUnknownPromptGoesToTheIdleNode) {
   LeastLoadedPolicy policy(5);
