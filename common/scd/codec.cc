@@ -2,12 +2,12 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
-#include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <initializer_list>
 #include <iterator>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string_view>
@@ -266,6 +266,12 @@ class Writer {
 }  // namespace
 
 const char* CodeSourceName(CodeSource source) { return source == CodeSource::kHidden ? "h" : "kv"; }
+
+std::string ConsumerWeightsDigest(const std::string& weights, const std::string& adapter) {
+  if (adapter.empty()) return weights;
+  const std::string both = Cat(weights, "+lora:", adapter);
+  return Xxh3Hex(both.data(), both.size());
+}
 
 std::string Codec::EncoderDigest() const {
   PartDigest digest;
