@@ -2,12 +2,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <functional>
 #include <initializer_list>
 #include <iterator>
-#include <map>
 #include <memory>
 #include <optional>
 #include <string_view>
@@ -53,10 +53,10 @@ absl::Status CheckIdentity(const CodecIdentity& id) {
     std::int64_t value;
     std::int64_t limit;
   };
-  for (const Number& n : {Number{"layers", id.layers, kMaxCodecLayers},
-                          Number{"hidden", id.hidden, kMaxCodecWidth},
-                          Number{"kv_heads", id.kv_heads, kMaxCodecWidth},
-                          Number{"head_dim", id.head_dim, kMaxCodecWidth}}) {
+  for (const Number& n :
+       {Number{"layers", id.layers, kMaxCodecLayers}, Number{"hidden", id.hidden, kMaxCodecWidth},
+        Number{"kv_heads", id.kv_heads, kMaxCodecWidth},
+        Number{"head_dim", id.head_dim, kMaxCodecWidth}}) {
     if (n.value < 1 || n.value > n.limit) {
       return Bad(Cat(n.name, ": ", n.value, "; allowed: 1 to ", n.limit));
     }
@@ -64,9 +64,9 @@ absl::Status CheckIdentity(const CodecIdentity& id) {
   if (2 * id.kv_dim() > kMaxCodecWidth) {
     return Bad(Cat("kv_heads * head_dim: ", id.kv_dim(), "; allowed: up to ", kMaxCodecWidth / 2));
   }
-  for (const auto& [name, digest] : {std::pair("producer_weights", id.producer_weights),
-                                     std::pair("consumer_weights", id.consumer_weights),
-                                     std::pair("tokenizer", id.tokenizer)}) {
+  for (const auto& [name, digest] :
+       {std::pair("producer_weights", id.producer_weights),
+        std::pair("consumer_weights", id.consumer_weights), std::pair("tokenizer", id.tokenizer)}) {
     if (digest.empty()) return Bad(Cat(name, ": empty"));
   }
   return absl::OkStatus();
@@ -158,8 +158,8 @@ absl::StatusOr<CodecIdentity> ReadIdentity(const SafetensorsFile& file) {
   }
   BATON_ASSIGN_OR_RETURN(const std::int64_t version, Number(file, "format_version"));
   if (version != kCodecVersion) {
-    return absl::UnimplementedError(Cat("metadata: format_version: ", version,
-                                        "; this build reads ", kCodecVersion));
+    return absl::UnimplementedError(
+        Cat("metadata: format_version: ", version, "; this build reads ", kCodecVersion));
   }
   CodecIdentity id;
   BATON_ASSIGN_OR_RETURN(id.producer_weights, Metadata(file, "producer_weights"));
@@ -266,12 +266,6 @@ class Writer {
 }  // namespace
 
 const char* CodeSourceName(CodeSource source) { return source == CodeSource::kHidden ? "h" : "kv"; }
-
-std::string ConsumerWeightsDigest(const std::string& weights, const std::string& adapter) {
-  if (adapter.empty()) return weights;
-  const std::string both = Cat(weights, "+lora:", adapter);
-  return Xxh3Hex(both.data(), both.size());
-}
 
 std::string Codec::EncoderDigest() const {
   PartDigest digest;

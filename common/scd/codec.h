@@ -82,10 +82,6 @@ std::string ConsumerWeightsDigest(const std::string& weights, const std::string&
 
 inline constexpr std::uint8_t kCodeBits[] = {1, 2, 3, 4, 6, 8};
 
-// CodecIdentity::consumer_weights of a model (ModelSource::WeightsDigest) that is served with an
-// adapter (LoraAdapter::digest; empty: without one, and the model's own digest is the answer).
-std::string ConsumerWeightsDigest(const std::string& weights, const std::string& adapter);
-
 // INVALID_ARGUMENT naming layer, field, what is there and what is expected.
 absl::Status CheckCodec(const Codec& codec);
 

@@ -9,7 +9,7 @@
 
 #include "common/base/status_macros.h"
 #include "common/base/strings.h"
-#include "common/scd/calibrate/codec_rows.h"
+#include "common/scd/calibrate/prefix_way.h"
 #include "common/scd/calibrate/report.h"
 
 namespace baton {
@@ -152,20 +152,10 @@ class Calibration {
   }
 
   absl::StatusOr<HeldOutScores> Judge() const {
-    const std::int64_t width =
-        2 * pair_.producer.model->config().kv_heads * pair_.producer.model->config().head_dim;
-    std::vector<PrefixWay> ways = {
-        {"uncoded", [width](const ProducerRows& rows, float* out) {
-           std::copy_n(rows.kv, rows.rows * width, out);
-         }}};
+    std::vector<PrefixWay> ways = {UncodedWay("uncoded", pair_.consumer, executor_)};
     for (std::size_t i = 0; i < codecs_.size(); ++i) {
-      const Codec& codec = codecs_[i];
-      ways.push_back({candidates_[i].spec.name,
-                      [this, &codec](const ProducerRows& rows, float* out) {
-                        const float* x =
-                            options_.source == CodeSource::kHidden ? rows.hidden : rows.kv;
-                        CodeRows(codec, rows.layer, rows.rows, x, out, executor_);
-                      }});
+      ways.push_back(
+          CodedWay(candidates_[i].spec.name, codecs_[i], pair_.consumer, executor_));
     }
     return ScoreHeldOut(pair_.producer, pair_.consumer, split_.held_out, ways,
                         {.prefix = options_.prefix,

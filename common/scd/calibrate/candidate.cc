@@ -1,6 +1,7 @@
 #include "common/scd/calibrate/candidate.h"
 
 #include <ATen/ATen.h>
+#include <ATen/Parallel.h>
 
 #include <algorithm>
 #include <array>

@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "common/base/status_macros.h"
-#include "common/model/model_weights.h"
 #include "common/model/single_sequence.h"
+#include "common/scd/calibrate/statistics.h"
 #include "kernels/elementwise.h"
 #include "kernels/sampling.h"
 
@@ -82,29 +82,24 @@ class Scorer {
 
   // The prefix's rows after the sinks, by each way, into its sequence.
   void HandOver(absl::Span<const std::int32_t> prefix) {
-    const auto rows = static_cast<std::int64_t>(prefix.size()) - kSinkRows;
+    const auto rows = static_cast<std::int64_t>(prefix.size());
     const std::int64_t kv_dim = config().kv_heads * config().head_dim;
-    std::vector<std::int32_t> positions(static_cast<std::size_t>(rows));
+    std::vector<std::int32_t> positions(static_cast<std::size_t>(rows - kSinkRows));
     std::iota(positions.begin(), positions.end(), kSinkRows);
     std::vector<float> decoded(static_cast<std::size_t>(rows * 2 * kv_dim));
+    const float* first = decoded.data() + kSinkRows * 2 * kv_dim;
     producer_->Start(prefix);
     for (int layer = 0; layer < static_cast<int>(config().layers); ++layer) {
       const LayerStates& states = producer_->RunLayer(layer);
-      const ProducerRows given{
-          .layer = layer,
-          .rows = rows,
-          .hidden = states.hidden.data() + kSinkRows * config().hidden,
-          .kv = states.kv.data() + kSinkRows * 2 * kv_dim};
+      const ProducerRows given{.layer = layer,
+                               .rows = rows,
+                               .hidden = states.hidden.data(),
+                               .kv = states.kv.data()};
       for (std::size_t w = 0; w < ways_.size(); ++w) {
         ways_[w].decode(given, decoded.data());
-        Rope(decoded.data(), 2 * kv_dim, positions.data(),
-             consumer_.model->weights().inv_freq.data(),
-             static_cast<float>(config().rope.attention_factor),
-             static_cast<int>(config().kv_heads), static_cast<int>(config().head_dim), rows,
-             executor_);
-        sequences_[w + 1]->view().Append(layer, {.k = decoded.data(),
+        sequences_[w + 1]->view().Append(layer, {.k = first,
                                                  .ldk = 2 * kv_dim,
-                                                 .v = decoded.data() + kv_dim,
+                                                 .v = first + kv_dim,
                                                  .ldv = 2 * kv_dim,
                                                  .positions = positions});
       }

@@ -8,8 +8,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
-#include <memory>
 #include <string>
 #include <vector>
 
@@ -18,23 +16,10 @@
 #include "common/scd/calibrate/documents.h"
 #include "common/scd/calibrate/layer_statistics.h"
 #include "common/scd/calibrate/model_probe.h"
+#include "common/scd/calibrate/prefix_way.h"
 #include "kernels/executor.h"
 
 namespace baton {
-
-// One layer's rows of a prefix after the sinks, at the producer.
-struct ProducerRows {
-  int layer = 0;
-  std::int64_t rows = 0;
-  const float* hidden = nullptr;  // [rows, hidden]
-  const float* kv = nullptr;      // [rows, 2 * kv_dim]
-};
-
-struct PrefixWay {
-  std::string name;
-  // What arrives at the consumer: [K | V] into [rows, 2 * kv_dim], K before RoPE.
-  std::function<void(const ProducerRows&, float*)> decode;
-};
 
 // Over all predicted tokens; `_error` is the standard error of the mean over documents, weighted by
 // their tokens (0 with one document).
