@@ -1,6 +1,4 @@
 // `baton bench serve`: load on a router over gRPC, in a closed loop or as Poisson arrivals.
-#include <unistd.h>
-
 #include <atomic>
 #include <chrono>
 #include <cstdint>
@@ -16,6 +14,7 @@
 #include "common/base/bounded_queue.h"
 #include "common/base/clock.h"
 #include "common/base/mutex.h"
+#include "common/base/progress.h"
 #include "common/base/utf8.h"
 #include "nlohmann/json.hpp"
 #include "spdlog/fmt/fmt.h"
@@ -111,37 +110,10 @@ class PromptMaker {
   const BenchOptions o_;
 };
 
-// Prints "done/total, rate, ETA": redrawn on a terminal, a line every ten seconds elsewhere.
-class Progress {
- public:
-  explicit Progress(int total) : total_(total), terminal_(isatty(2) != 0), start_(Clock::now()) {}
-  void Step() {
-    MutexLock lock(mu_);
-    ++done_;
-    const Clock::time_point now = Clock::now();
-    const auto every = terminal_ ? std::chrono::milliseconds(200) : std::chrono::seconds(10);
-    if (now - last_ < every && done_ != total_) return;
-    last_ = now;
-    const double elapsed = Seconds(now - start_);
-    const double rate = done_ / std::max(elapsed, 1e-9);
-    std::cerr << fmt::format("{}{}/{} requests, {:.2f}/s, ETA {:.0f} s{}", terminal_ ? "\r" : "",
-                             done_, total_, rate, (total_ - done_) / rate,
-                             terminal_ && done_ != total_ ? "   " : "\n")
-              << std::flush;
-  }
-
- private:
-  const int total_;
-  const bool terminal_;
-  const Clock::time_point start_;
-  Mutex mu_;
-  int done_ GUARDED_BY(mu_) = 0;
-  Clock::time_point last_ GUARDED_BY(mu_);
-};
-
 void RunClosedLoop(InferenceClient& client, const PromptMaker& prompts, const BenchOptions& o,
                    Results& results, Progress& progress) {
   std::atomic<int> next{0};
+  std::atomic<std::int64_t> done{0};
   const int count = std::min(o.concurrency, o.requests);
   std::vector<std::thread> workers;
   workers.reserve(static_cast<size_t>(std::max(count, 0)));
@@ -150,7 +122,7 @@ void RunClosedLoop(InferenceClient& client, const PromptMaker& prompts, const Be
       for (int i = next++; i < o.requests; i = next++) {
         Record(client.Generate(prompts.Make(i), nullptr, std::chrono::seconds(o.timeout_s)),
                results);
-        progress.Step();
+        progress.Update(++done);
       }
     });
   }
@@ -167,6 +139,7 @@ void RunPoisson(InferenceClient& client, const PromptMaker& prompts, const Bench
   Clock::time_point at = Clock::now();
   BoundedQueue<int> arrived(kMaxInFlight);
   std::atomic<int> free{0};
+  std::atomic<std::int64_t> done{0};
   std::vector<std::thread> workers;
   for (int i = 0; i < o.requests; ++i) {
     at += std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(gap(rng)));
@@ -178,7 +151,7 @@ void RunPoisson(InferenceClient& client, const PromptMaker& prompts, const Bench
         while (const auto next = arrived.Pop()) {
           Record(client.Generate(prompts.Make(*next), nullptr, std::chrono::seconds(o.timeout_s)),
                  results);
-          progress.Step();
+          progress.Update(++done);
           ++free;
         }
       });
@@ -300,7 +273,7 @@ int RunBench(const BenchOptions& o) {
   }
   const PromptMaker prompts(*std::move(ids), o);
   Results results;
-  Progress progress(o.requests);
+  Progress progress("requests", o.requests);
   const Clock::time_point start = Clock::now();
   if (o.rate > 0) {
     RunPoisson(**client, prompts, o, results, progress);

@@ -9,34 +9,13 @@
 #include "common/base/logging.h"
 #include "common/base/status_macros.h"
 #include "common/tokenizer/chat_template.h"
+#include "common/tokenizer/model_tokenizer.h"
 #include "common/weights/mapped_file.h"
 
 namespace baton {
 namespace {
 
 constexpr std::size_t kMaxTemplateBytes = 1 << 20;
-
-absl::StatusOr<std::shared_ptr<const Tokenizer>> LoadTokenizer(const ModelSource& source) {
-  if (source.gguf() != nullptr) {
-    BATON_ASSIGN_OR_RETURN(GgufVocab vocab, ReadGgufVocab(*source.gguf()));
-    BATON_ASSIGN_OR_RETURN(std::unique_ptr<Tokenizer> t, Tokenizer::FromGguf(vocab));
-    return std::shared_ptr<const Tokenizer>(std::move(t));
-  }
-  if (source.tokenizer_json().empty()) {
-    if (source.tokenizer_vocabulary().empty()) {
-      return absl::NotFoundError(
-          absl::StrCat(source.path(), ": no tokenizer.json, tokenizer.model or *.tiktoken"));
-    }
-    BATON_ASSIGN_OR_RETURN(
-        std::unique_ptr<Tokenizer> t,
-        Tokenizer::FromVocabulary(source.tokenizer_vocabulary(), source.tokenizer_config_json()));
-    return std::shared_ptr<const Tokenizer>(std::move(t));
-  }
-  BATON_ASSIGN_OR_RETURN(
-      std::unique_ptr<Tokenizer> t,
-      Tokenizer::FromJson(source.tokenizer_json(), source.tokenizer_config_json()));
-  return std::shared_ptr<const Tokenizer>(std::move(t));
-}
 
 struct Template {
   std::string text;
@@ -140,7 +119,7 @@ class Opener {
     for (const std::string& warning : opened.source->config().warnings) {
       BATON_LOG_WARN("{}: {}", path, warning);
     }
-    BATON_ASSIGN_OR_RETURN(opened.tokenizer, LoadTokenizer(*opened.source));
+    BATON_ASSIGN_OR_RETURN(opened.tokenizer, ReadModelTokenizer(*opened.source));
     files_.weights.push_back(std::move(opened));
     return weights_[key] = files_.weights.size() - 1;
   }

@@ -1,0 +1,212 @@
+#include "common/scd/calibrate/calibration.h"
+
+#include <ATen/Parallel.h>
+
+#include <algorithm>
+#include <cmath>
+#include <exception>
+#include <utility>
+
+#include "common/base/status_macros.h"
+#include "common/base/strings.h"
+#include "common/scd/calibrate/prefix_way.h"
+#include "common/scd/calibrate/report.h"
+
+namespace baton {
+namespace {
+
+absl::Status Bad(std::string what) { return absl::InvalidArgumentError(std::move(what)); }
+
+absl::Status CheckPair(const ModelConfig& p, const ModelConfig& c) {
+  struct Field {
+    const char* name;
+    std::int64_t producer, consumer;
+  };
+  for (const Field& f : {Field{"layers", p.layers, c.layers}, Field{"hidden", p.hidden, c.hidden},
+                         Field{"kv_heads", p.kv_heads, c.kv_heads},
+                         Field{"head_dim", p.head_dim, c.head_dim}}) {
+    if (f.producer != f.consumer) {
+      return Bad(Cat(f.name, ": ", f.producer, " at the producer, ", f.consumer,
+                     " at the consumer; a codec is for models of one architecture"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckOptions(const CalibrationOptions& o, const ModelConfig& p,
+                          const ModelConfig& c) {
+  if (!(o.bytes_per_token > 0) || o.bytes_per_token > 8.0 * RawBytesPerToken(p)) {
+    return Bad(Cat("bytes_per_token: ", o.bytes_per_token, "; raw fp16 is ", RawBytesPerToken(p)));
+  }
+  if (!(o.ridge > 0) || !std::isfinite(o.ridge)) return Bad(Cat("ridge: ", o.ridge));
+  if (o.prefix < 2 * kSinkRows || o.continuation < 2) {
+    return Bad(Cat("prefix: ", o.prefix, ", continuation: ", o.continuation));
+  }
+  const std::int64_t context = std::min(p.max_context, c.max_context);
+  if (o.prefix + o.continuation > context) {
+    return Bad(Cat("prefix: ", o.prefix, " and ", o.continuation,
+                   " tokens after it; the models' context is ", context));
+  }
+  if (o.held_out < 1) return Bad(Cat("held_out: ", o.held_out, "; at least 1"));
+  if (o.sample_rows < 256) return Bad(Cat("sample_rows: ", o.sample_rows, "; at least 256"));
+  return absl::OkStatus();
+}
+
+// Every id is a row of both embeddings.
+absl::Status CheckTokens(const DocumentSet& set, std::int64_t vocab) {
+  for (const Document& d : set.documents) {
+    for (const std::int32_t id : d.tokens) {
+      if (id < 0 || id >= vocab) {
+        return Bad(Cat(set.files[d.file].path, ": token ", id, "; the smaller vocabulary has ",
+                       vocab));
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
+std::vector<CandidateSpec> Specs(double ridge) {
+  return {{.name = "raw",
+           .target = CodeTarget::kProducer,
+           .regression = {.factorisation = Factorisation::kReducedRank, .ridge = ridge}},
+          {.name = "closed",
+           .target = CodeTarget::kConsumer,
+           .regression = {.factorisation = Factorisation::kReducedRank, .ridge = ridge}}};
+}
+
+class Calibration {
+ public:
+  Calibration(const CalibrationPair& pair, const DocumentSet& set,
+              const CalibrationOptions& options, Executor& executor)
+      : pair_(pair), set_(set), options_(options), executor_(executor) {}
+
+  absl::StatusOr<CalibrationResult> Run() {
+    const ModelConfig& producer = pair_.producer.model->config();
+    const ModelConfig& consumer = pair_.consumer.model->config();
+    BATON_RETURN_IF_ERROR(CheckPair(producer, consumer));
+    BATON_RETURN_IF_ERROR(CheckOptions(options_, producer, consumer));
+    BATON_RETURN_IF_ERROR(CheckTokens(set_, std::min(producer.vocab, consumer.vocab)));
+    BATON_ASSIGN_OR_RETURN(split_, SplitDocuments(set_, options_.held_out, options_.max_tokens,
+                                                  options_.seed));
+    BATON_RETURN_IF_ERROR(MakeCandidates());
+    BATON_ASSIGN_OR_RETURN(const HeldOutScores scores, Judge());
+    return Choose(scores);
+  }
+
+ private:
+  absl::Status MakeCandidates() {
+    BATON_ASSIGN_OR_RETURN(
+        const PairStatistics statistics,
+        GatherStatistics(pair_.producer, pair_.consumer, split_.learned,
+                         {.source = options_.source,
+                          .sample_rows = options_.sample_rows,
+                          .max_tokens = DocumentTokens(options_),
+                          .seed = options_.seed,
+                          .progress = options_.progress},
+                         executor_));
+    if (statistics.tokens == 0) return Bad("documents: nothing after their first tokens");
+    const TargetMetrics metrics = MakeMetrics(statistics);
+    const auto budget = static_cast<std::int64_t>(std::floor(options_.bytes_per_token * 8));
+    for (const CandidateSpec& spec : Specs(options_.ridge)) {
+      candidates_.push_back(
+          MakeCandidate(spec, statistics, metrics, budget, options_.progress));
+      BATON_ASSIGN_OR_RETURN(Codec codec, ToCodec(candidates_.back()));
+      codecs_.push_back(std::move(codec));
+    }
+    return absl::OkStatus();
+  }
+
+  TargetMetrics MakeMetrics(const PairStatistics& statistics) const {
+    TargetMetrics metrics;
+    const ModelConfig& c = pair_.producer.model->config();
+    for (std::size_t l = 0; l < statistics.layers.size(); ++l) {
+      if (options_.metric == Metric::kIdentity) {
+        metrics.producer.push_back(Matrix::Identity(2 * c.kv_heads * c.head_dim));
+        metrics.consumer.push_back(metrics.producer.back());
+        continue;
+      }
+      const LayerStatistics& layer = statistics.layers[l];
+      const int index = static_cast<int>(l);
+      metrics.producer.push_back(HeuristicMetric(pair_.producer, index, layer.producer_queries,
+                                                 statistics.Producer(l).target, options_.prefix));
+      metrics.consumer.push_back(HeuristicMetric(pair_.consumer, index, layer.consumer_queries,
+                                                 statistics.Consumer(l).target, options_.prefix));
+    }
+    return metrics;
+  }
+
+  absl::StatusOr<Codec> ToCodec(const Candidate& candidate) const {
+    const ModelConfig& c = pair_.producer.model->config();
+    Codec codec;
+    codec.identity = {.producer_weights = pair_.producer_weights,
+                      .consumer_weights = pair_.consumer_weights,
+                      .tokenizer = pair_.tokenizer,
+                      .source = options_.source,
+                      .layers = c.layers,
+                      .hidden = c.hidden,
+                      .kv_heads = c.kv_heads,
+                      .head_dim = c.head_dim};
+    codec.layers = candidate.layers;
+    BATON_RETURN_IF_ERROR(CheckCodec(codec));
+    return codec;
+  }
+
+  absl::StatusOr<HeldOutScores> Judge() const {
+    std::vector<PrefixWay> ways = {UncodedWay("uncoded", pair_.consumer, executor_)};
+    for (std::size_t i = 0; i < codecs_.size(); ++i) {
+      ways.push_back(
+          CodedWay(candidates_[i].spec.name, codecs_[i], pair_.consumer, executor_));
+    }
+    return ScoreHeldOut(pair_.producer, pair_.consumer, split_.held_out, ways,
+                        {.prefix = options_.prefix,
+                         .continuation = options_.continuation,
+                         .progress = options_.progress},
+                        executor_);
+  }
+
+  CalibrationResult Choose(const HeldOutScores& scores) const {
+    std::size_t best = 0;
+    for (std::size_t i = 1; i < codecs_.size(); ++i) {
+      if (scores.ways[i + 1].kl < scores.ways[best + 1].kl) best = i;
+    }
+    CalibrationResult result{
+        .codec = codecs_[best], .chosen = candidates_[best].spec.name, .scores = scores};
+    result.codec.report = CalibrationReport({.options = options_,
+                                             .set = set_,
+                                             .split = split_,
+                                             .model = pair_.producer.model->config(),
+                                             .codecs = codecs_,
+                                             .candidates = candidates_,
+                                             .scores = scores,
+                                             .chosen = best});
+    return result;
+  }
+
+  const CalibrationPair& pair_;
+  const DocumentSet& set_;
+  const CalibrationOptions& options_;
+  Executor& executor_;
+  DocumentSplit split_;
+  std::vector<Candidate> candidates_;
+  std::vector<Codec> codecs_;  // of the candidates
+};
+
+}  // namespace
+
+double RawBytesPerToken(const ModelConfig& config) {
+  return static_cast<double>(2 * 2 * config.layers * config.kv_heads * config.head_dim);
+}
+
+absl::StatusOr<CalibrationResult> Calibrate(const CalibrationPair& pair, const DocumentSet& set,
+                                            const CalibrationOptions& options,
+                                            Executor& executor) {
+  try {
+    at::set_num_threads(options.threads);
+    return Calibration(pair, set, options, executor).Run();
+  } catch (const std::exception& e) {
+    // Torch's, from a decomposition or for want of memory.
+    return absl::InternalError(Cat("calibration: ", e.what()));
+  }
+}
+
+}  // namespace baton

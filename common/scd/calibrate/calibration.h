@@ -1,0 +1,76 @@
+// From two models and texts to a codec: statistics of both, candidates, and the choice among them
+// by what they do to the consumer's predictions on held-out texts.
+//
+//   CalibrationPair pair = {.producer = ..., .consumer = ..., ...};
+//   BATON_ASSIGN_OR_RETURN(CalibrationResult r, Calibrate(pair, documents, options, executor));
+//   BATON_RETURN_IF_ERROR(SaveCodec(r.codec, "codec.safetensors"));
+//
+// Least squares towards the consumer's states is not always the better codec: where the consumer
+// has learned new skills, regression to the mean can cost more than alignment wins. So `raw` (the
+// producer's own K/V, coded) is always a candidate, and the lowest held-out KL is what is kept.
+//
+// Source of the idea: arXiv 2606.07684, section 4 (REUSE).
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "common/scd/calibrate/candidate.h"
+#include "common/scd/calibrate/documents.h"
+#include "common/scd/calibrate/held_out.h"
+#include "common/scd/calibrate/layer_statistics.h"
+#include "common/scd/calibrate/metric.h"
+#include "common/scd/calibrate/model_probe.h"
+#include "common/scd/codec.h"
+#include "kernels/executor.h"
+
+namespace baton {
+
+struct CalibrationPair {
+  ProbedModel producer;
+  ProbedModel consumer;
+  // As CodecIdentity names them.
+  std::string producer_weights;
+  std::string consumer_weights;
+  std::string tokenizer;
+};
+
+struct CalibrationOptions {
+  CodeSource source = CodeSource::kHidden;
+  Metric metric = Metric::kHeuristic;
+  double bytes_per_token = 0;      // of codes, at most; above 0
+  double ridge = 0.1;              // RegressionOptions::ridge
+  std::int64_t max_tokens = 65536;  // to learn from
+  std::int32_t prefix = 512;       // HeldOutOptions
+  std::int32_t continuation = 128;
+  std::int64_t held_out = 16;      // documents that judge, at least 1
+  std::int64_t sample_rows = 4096;  // of each layer, for levels
+  std::uint64_t seed = 0;
+  int threads = 1;  // Torch's own, for the algebra
+  CalibrationProgress progress;  // may be null
+};
+
+// Documents are at most this long.
+inline std::int32_t DocumentTokens(const CalibrationOptions& options) {
+  return options.prefix + options.continuation;
+}
+
+struct CalibrationResult {
+  Codec codec;  // with its report
+  std::string chosen;
+  HeldOutScores scores;  // uncoded raw K/V first, then each candidate
+};
+
+// Bytes of one token's K/V in fp16, what `raw` sends.
+double RawBytesPerToken(const ModelConfig& config);
+
+// Deterministic by the seed for one number of threads. Errors: INVALID_ARGUMENT (the models' shapes
+// differ: names the field and both numbers; an option out of range; too few documents),
+// RESOURCE_EXHAUSTED, INTERNAL with what Torch said.
+absl::StatusOr<CalibrationResult> Calibrate(const CalibrationPair& pair, const DocumentSet& set,
+                                            const CalibrationOptions& options, Executor& executor);
+
+}  // namespace baton

@@ -1,0 +1,165 @@
+#include "common/scd/calibrate/candidate.h"
+
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <utility>
+
+#include "common/scd/calibrate/bit_allocation.h"
+#include "common/scd/calibrate/quantiser.h"
+#include "common/scd/calibrate/tensors.h"
+
+namespace baton {
+namespace {
+
+// The producer's own map is exact where it is linear: just enough to solve for it.
+constexpr double kPriorRidge = 1e-9;
+
+// Levels of one component at each of kBitChoices (none at 0 bits).
+using Levels = std::array<std::vector<float>, kBitChoices.size()>;
+
+struct FittedLayer {
+  LinearCode code;
+  std::vector<double> source_mean;
+  std::vector<double> offset;
+  std::vector<Levels> levels;     // [rank]
+  std::vector<BitErrors> errors;  // [rank]
+};
+
+// The sample's components, each sorted: [rank, rows].
+at::Tensor SortedComponents(const LinearCode& code, const std::vector<double>& mean,
+                            const RowReservoir& sample) {
+  const auto p = static_cast<std::int64_t>(mean.size());
+  Matrix m(1, p);
+  m.values = mean;
+  const at::Tensor x = ToDouble(sample.values().data(), sample.size(), p) - View(m);
+  const at::Tensor z = at::mm(View(code.encoder), x.t()).to(at::kFloat);
+  return std::get<0>(z.sort(/*dim=*/1)).contiguous();
+}
+
+void FitQuantisers(const RowReservoir& sample, FittedLayer& layer) {
+  const at::Tensor sorted = SortedComponents(layer.code, layer.source_mean, sample);
+  const auto rank = static_cast<std::size_t>(layer.code.rank());
+  const auto rows = static_cast<std::size_t>(sample.size());
+  layer.levels.resize(rank);
+  layer.errors.resize(rank);
+  at::parallel_for(0, layer.code.rank(), 1, [&](std::int64_t begin, std::int64_t end) {
+    for (auto i = static_cast<std::size_t>(begin); i < static_cast<std::size_t>(end); ++i) {
+      const absl::Span<const float> z(sorted.data_ptr<float>() + i * rows, rows);
+      const double variance = std::max(Distortion(z, {0.0f}), 1e-300);
+      layer.errors[i][0] = layer.code.importance[i];
+      for (std::size_t b = 1; b < kBitChoices.size(); ++b) {
+        layer.levels[i][b] = MakeLevels(z, kBitChoices[b]);
+        layer.errors[i][b] =
+            layer.code.importance[i] * Distortion(z, layer.levels[i][b]) / variance;
+      }
+    }
+  });
+}
+
+FittedLayer FitLayer(const CandidateSpec& spec, const PairStatistics& statistics,
+                     const TargetMetrics& metrics, std::size_t l) {
+  FittedLayer fitted;
+  const Moments own = statistics.Producer(l);
+  if (spec.target == CodeTarget::kProducer) {
+    // The target is what the prior says.
+    fitted.code = FitLinearCode(own, metrics.producer[l], LeastSquares(own, kPriorRidge),
+                                spec.regression);
+    fitted.offset = own.target_mean;
+  } else {
+    const Moments moments = statistics.Consumer(l);
+    fitted.code = FitLinearCode(moments, metrics.consumer[l], LeastSquares(own, kPriorRidge),
+                                spec.regression);
+    fitted.offset = moments.target_mean;
+  }
+  fitted.source_mean = own.source_mean;
+  FitQuantisers(statistics.layers[l].sample, fitted);
+  return fitted;
+}
+
+std::vector<float> ToFloat(const std::vector<double>& values) {
+  return {values.begin(), values.end()};
+}
+
+// The components that got bits, in their order.
+CodecLayer Keep(const FittedLayer& fitted, const std::uint8_t* bits) {
+  const LinearCode& code = fitted.code;
+  CodecLayer layer;
+  layer.mean = ToFloat(fitted.source_mean);
+  layer.offset = ToFloat(fitted.offset);
+  std::vector<std::int64_t> kept;
+  for (std::int64_t i = 0; i < code.rank(); ++i) {
+    if (bits[i] == 0) continue;
+    kept.push_back(i);
+    const auto at = static_cast<std::size_t>(i);
+    const auto choice = static_cast<std::size_t>(
+        std::find(kBitChoices.begin(), kBitChoices.end(), bits[i]) - kBitChoices.begin());
+    layer.bits.push_back(bits[i]);
+    layer.importance.push_back(static_cast<float>(code.importance[at]));
+    const std::vector<float>& levels = fitted.levels[at][choice];
+    layer.levels.insert(layer.levels.end(), levels.begin(), levels.end());
+    for (std::int64_t c = 0; c < code.encoder.cols; ++c) {
+      layer.encoder.push_back(static_cast<float>(code.encoder.at(i, c)));
+    }
+  }
+  for (std::int64_t row = 0; row < code.decoder.rows; ++row) {
+    for (const std::int64_t i : kept) {
+      layer.decoder.push_back(static_cast<float>(code.decoder.at(row, i)));
+    }
+  }
+  return layer;
+}
+
+// Of the code with the bits it got. Quantisation errors are uncorrelated with what is decoded and
+// with each other, as far as levels are means of their cells.
+double ErrorOf(const FittedLayer& fitted, const std::uint8_t* bits, const Moments& moments,
+               const Matrix& metric) {
+  LinearCode kept = fitted.code;
+  double quantised = 0;
+  for (std::int64_t i = 0; i < kept.rank(); ++i) {
+    if (bits[i] == 0) {
+      for (std::int64_t r = 0; r < kept.decoder.rows; ++r) kept.decoder.at(r, i) = 0;
+      continue;
+    }
+    const auto choice = static_cast<std::size_t>(
+        std::find(kBitChoices.begin(), kBitChoices.end(), bits[i]) - kBitChoices.begin());
+    const at::Tensor b = View(kept.decoder).select(1, i);
+    const double loud = b.dot(at::mv(View(metric), b)).item<double>();
+    quantised += fitted.errors[static_cast<std::size_t>(i)][choice] * loud;
+  }
+  const double all = (View(moments.target) * View(metric)).sum().item<double>();
+  const double linear = RelativeError(moments, metric, kept, kept.rank(), fitted.offset);
+  return linear + (all > 0 ? quantised / all : 0);
+}
+
+}  // namespace
+
+Candidate MakeCandidate(const CandidateSpec& spec, const PairStatistics& statistics,
+                        const TargetMetrics& metrics, std::int64_t budget_bits,
+                        const CalibrationProgress& progress) {
+  std::vector<FittedLayer> fitted;
+  std::vector<BitErrors> errors;
+  const auto layers = static_cast<std::int64_t>(statistics.layers.size());
+  const std::string stage = "fitting " + spec.name;
+  for (std::size_t l = 0; l < statistics.layers.size(); ++l) {
+    fitted.push_back(FitLayer(spec, statistics, metrics, l));
+    errors.insert(errors.end(), fitted.back().errors.begin(), fitted.back().errors.end());
+    if (progress) progress(stage, static_cast<std::int64_t>(l) + 1, layers);
+  }
+  const std::vector<std::uint8_t> bits = AllocateBits(errors, budget_bits);
+  Candidate candidate;
+  candidate.spec = spec;
+  const std::uint8_t* at = bits.data();
+  for (std::size_t l = 0; l < fitted.size(); ++l) {
+    candidate.layers.push_back(Keep(fitted[l], at));
+    candidate.relative_error.push_back(
+        ErrorOf(fitted[l], at, statistics.Consumer(l), metrics.consumer[l]));
+    at += fitted[l].code.rank();
+  }
+  return candidate;
+}
+
+}  // namespace baton

@@ -1,0 +1,46 @@
+// A codec in the making: a linear code for every layer, its components' bits chosen together under
+// one budget, their levels from the sample.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "common/scd/calibrate/layer_statistics.h"
+#include "common/scd/calibrate/matrix.h"
+#include "common/scd/calibrate/regression.h"
+#include "common/scd/codec.h"
+
+namespace baton {
+
+enum class CodeTarget {
+  kProducer,  // decodes to the producer's own K/V: raw pass-through, coded
+  kConsumer,  // to the consumer's, with the producer's own map as the prior
+};
+
+struct CandidateSpec {
+  std::string name;
+  CodeTarget target = CodeTarget::kConsumer;
+  RegressionOptions regression;
+};
+
+struct Candidate {
+  CandidateSpec spec;
+  std::vector<CodecLayer> layers;
+  // E |y - y'|_W^2 / E |y - mean y|_W^2 of each layer on the calibration rows: y the consumer's
+  // [K | V], y' decoded from quantised codes, W the consumer's metric.
+  std::vector<double> relative_error;
+};
+
+// The metrics of the two targets, one matrix a layer.
+struct TargetMetrics {
+  std::vector<Matrix> producer;
+  std::vector<Matrix> consumer;
+};
+
+// At most `budget_bits` per token in all. Throws c10::Error when a decomposition does not converge.
+Candidate MakeCandidate(const CandidateSpec& spec, const PairStatistics& statistics,
+                        const TargetMetrics& metrics, std::int64_t budget_bits,
+                        const CalibrationProgress& progress);
+
+}  // namespace baton

@@ -1,0 +1,186 @@
+#include "common/scd/calibrate/documents.h"
+
+#include <algorithm>
+#include <optional>
+#include <random>
+#include <string_view>
+#include <unordered_set>
+#include <utility>
+
+#include "common/base/status_macros.h"
+#include "common/base/strings.h"
+#include "common/base/utf8.h"
+#include "common/weights/digest.h"
+#include "common/weights/mapped_file.h"
+#include "nlohmann/json.hpp"
+
+namespace baton {
+namespace {
+
+constexpr std::size_t kMaxFileBytes = std::size_t{1} << 30;
+// A text is tokenised in pieces: an encoder takes no more than kMaxEncodeBytes at once.
+constexpr std::size_t kPieceBytes = std::size_t{1} << 20;
+
+absl::Status Bad(std::string what) { return absl::InvalidArgumentError(std::move(what)); }
+
+absl::Status At(const std::string& where, const absl::Status& status) {
+  return absl::Status(status.code(), Cat(where, ": ", StdView(status.message())));
+}
+
+// The start of `text` to encode next: to the end of a line where there is one in reach.
+std::string_view NextPiece(std::string_view text) {
+  if (text.size() <= kPieceBytes) return text;
+  const std::size_t newline = text.rfind('\n', kPieceBytes - 1);
+  if (newline != std::string_view::npos && newline > 0) return text.substr(0, newline + 1);
+  std::size_t end = kPieceBytes;
+  // Not through a character.
+  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) --end;
+  return text.substr(0, end);
+}
+
+absl::StatusOr<std::vector<std::int32_t>> Encode(const Tokenizer& tokenizer,
+                                                 std::string_view text) {
+  if (!IsValidUtf8(text)) return Bad("is not valid UTF-8");
+  std::vector<std::int32_t> ids;
+  while (!text.empty()) {
+    const std::string_view piece = NextPiece(text);
+    BATON_ASSIGN_OR_RETURN(const std::vector<std::int32_t> more, tokenizer.Encode(piece));
+    ids.insert(ids.end(), more.begin(), more.end());
+    text.remove_prefix(piece.size());
+  }
+  return ids;
+}
+
+class Reader {
+ public:
+  Reader(const Tokenizer& tokenizer, std::int32_t max_tokens)
+      : tokenizer_(tokenizer), max_tokens_(max_tokens) {
+    if (tokenizer.adds_bos()) begin_ = tokenizer.bos_id();
+  }
+
+  absl::Status Read(const std::string& path) {
+    const bool lines = path.ends_with(".jsonl");
+    if (!lines && !path.ends_with(".txt")) {
+      return Bad(Cat(path, ": neither .txt nor .jsonl"));
+    }
+    BATON_ASSIGN_OR_RETURN(const std::string text, ReadTextFile(path, kMaxFileBytes));
+    set_.files.push_back({.path = path});
+    if (lines) {
+      BATON_RETURN_IF_ERROR(ReadLines(path, text));
+    } else if (absl::Status s = AddText(text); !s.ok()) {
+      return At(path, s);
+    }
+    if (set_.files.back().documents == 0) {
+      return Bad(Cat(path, ": no text of at least ", kMinDocumentTokens, " tokens"));
+    }
+    return absl::OkStatus();
+  }
+
+  DocumentSet Finish() && { return std::move(set_); }
+
+ private:
+  absl::Status ReadLines(const std::string& path, std::string_view text) {
+    for (int number = 1; !text.empty(); ++number) {
+      const std::string_view line = text.substr(0, text.find('\n'));
+      text.remove_prefix(std::min(text.size(), line.size() + 1));
+      if (line.find_first_not_of(" \t\r") == std::string_view::npos) continue;
+      absl::Status status = AddLine(line);
+      if (!status.ok()) return At(Cat(path, ":", number), status);
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status AddLine(std::string_view line) {
+    const auto row = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
+    if (!row.is_object()) return Bad("not a JSON object");
+    for (const char* field : {"text", "context"}) {
+      const auto it = row.find(field);
+      if (it == row.end()) continue;
+      const auto* text = it->get_ptr<const std::string*>();
+      if (text == nullptr) return Bad(Cat("\"", field, "\" is not a string"));
+      return AddText(*text);
+    }
+    return Bad("neither \"text\" nor \"context\"");
+  }
+
+  absl::Status AddText(std::string_view text) {
+    // What is learned must not be what judges.
+    if (!seen_.insert(Xxh3Hex(text.data(), text.size())).second) {
+      ++set_.files.back().repeated;
+      return absl::OkStatus();
+    }
+    BATON_ASSIGN_OR_RETURN(const std::vector<std::int32_t> ids, Encode(tokenizer_, text));
+    const std::size_t begin = begin_ ? 1 : 0;
+    const std::size_t most = static_cast<std::size_t>(max_tokens_) - begin;
+    DocumentSet::File& file = set_.files.back();
+    for (std::size_t at = 0; at < ids.size(); at += most) {
+      Document document{.file = set_.files.size() - 1};
+      if (begin_) document.tokens.push_back(*begin_);
+      const std::size_t end = std::min(ids.size(), at + most);
+      document.tokens.insert(document.tokens.end(), ids.begin() + static_cast<std::ptrdiff_t>(at),
+                             ids.begin() + static_cast<std::ptrdiff_t>(end));
+      const auto tokens = static_cast<std::int64_t>(document.tokens.size());
+      if (tokens < kMinDocumentTokens) {
+        ++file.too_short;
+        continue;
+      }
+      ++file.documents;
+      file.tokens += tokens;
+      set_.documents.push_back(std::move(document));
+    }
+    return absl::OkStatus();
+  }
+
+  const Tokenizer& tokenizer_;
+  const std::int32_t max_tokens_;
+  std::optional<std::int32_t> begin_;
+  std::unordered_set<std::string> seen_;  // digests of texts
+  DocumentSet set_;
+};
+
+}  // namespace
+
+std::string DocumentSet::Digest() const {
+  PartDigest digest;
+  for (const Document& d : documents) {
+    digest.Add({reinterpret_cast<const char*>(d.tokens.data()),
+                d.tokens.size() * sizeof(d.tokens.front())});
+  }
+  return digest.Hex();
+}
+
+absl::StatusOr<DocumentSet> ReadDocuments(absl::Span<const std::string> paths,
+                                          const Tokenizer& tokenizer, std::int32_t max_tokens) {
+  if (max_tokens < kMinDocumentTokens) {
+    return Bad(Cat("documents of ", max_tokens, " tokens; at least ", kMinDocumentTokens));
+  }
+  Reader reader(tokenizer, max_tokens);
+  for (const std::string& path : paths) BATON_RETURN_IF_ERROR(reader.Read(path));
+  return std::move(reader).Finish();
+}
+
+absl::StatusOr<DocumentSplit> SplitDocuments(const DocumentSet& set, std::int64_t held_out,
+                                             std::int64_t max_tokens, std::uint64_t seed) {
+  std::vector<const Document*> order;
+  for (const Document& d : set.documents) order.push_back(&d);
+  std::mt19937_64 random(seed);
+  // Not std::shuffle, whose order differs between libraries.
+  for (std::size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[random() % i]);
+  DocumentSplit split;
+  for (const Document* d : order) {
+    if (static_cast<std::int64_t>(split.held_out.size()) < held_out) {
+      split.held_out.push_back(d);
+    } else if (const auto n = static_cast<std::int64_t>(d->tokens.size());
+               split.learned_tokens + n <= max_tokens || split.learned.empty()) {
+      split.learned.push_back(d);
+      split.learned_tokens += n;
+    }
+  }
+  if (split.learned.empty()) {
+    return Bad(Cat(set.documents.size(), " documents, ", held_out,
+                   " of them held out: none is left to learn from"));
+  }
+  return split;
+}
+
+}  // namespace baton

@@ -1,0 +1,57 @@
+// The texts of a calibration: files of UTF-8 as tokens, cut into documents, split into those that
+// are learned from and those that judge.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "common/tokenizer/tokenizer.h"
+
+namespace baton {
+
+struct Document {
+  std::size_t file = 0;  // index into DocumentSet::files
+  std::vector<std::int32_t> tokens;
+};
+
+struct DocumentSet {
+  struct File {
+    std::string path;
+    std::int64_t documents = 0;
+    std::int64_t tokens = 0;  // of those documents
+    // Left out: fewer than kMinDocumentTokens, and texts that came before.
+    std::int64_t too_short = 0;
+    std::int64_t repeated = 0;
+  };
+  std::vector<File> files;
+  std::vector<Document> documents;
+
+  // 32 hex digits over the documents' tokens, in order.
+  std::string Digest() const;
+};
+
+inline constexpr std::int32_t kMinDocumentTokens = 64;
+
+// A `.txt` file is one text; a `.jsonl` file has one on each line, in the field "text" or else
+// "context". Texts are cut into documents of at most `max_tokens`, each begun as the tokenizer
+// begins a prompt. Errors name file and line: INVALID_ARGUMENT (another kind of file, not JSON, no
+// such field, not UTF-8, nothing in it is long enough), or as ReadTextFile.
+absl::StatusOr<DocumentSet> ReadDocuments(absl::Span<const std::string> paths,
+                                          const Tokenizer& tokenizer, std::int32_t max_tokens);
+
+struct DocumentSplit {
+  std::vector<const Document*> learned;
+  std::vector<const Document*> held_out;
+  std::int64_t learned_tokens = 0;
+};
+
+// Shuffled by `seed`: the first `held_out` documents, then as many as have `max_tokens` together.
+// INVALID_ARGUMENT when not one is left to learn from. Pointers are into `set`.
+absl::StatusOr<DocumentSplit> SplitDocuments(const DocumentSet& set, std::int64_t held_out,
+                                             std::int64_t max_tokens, std::uint64_t seed);
+
+}  // namespace baton

@@ -1,0 +1,83 @@
+#include "common/scd/calibrate/prefix_way.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <memory>
+#include <numeric>
+#include <utility>
+#include <vector>
+
+#include "common/model/model_weights.h"
+#include "common/scd/calibrate/statistics.h"
+#include "common/scd/decoder.h"
+#include "common/scd/encoder.h"
+#include "kernels/elementwise.h"
+
+namespace baton {
+namespace {
+
+DecoderRope RopeOf(const Model& model) {
+  return {.inv_freq = model.weights().inv_freq,
+          .scale = static_cast<float>(model.config().rope.attention_factor)};
+}
+
+// Both halves of a codec, and room for one block.
+class Coder {
+ public:
+  Coder(const Codec& codec, const Model& consumer, Executor& executor)
+      : encoder_(codec, executor), decoder_(codec, RopeOf(consumer), executor),
+        executor_(executor) {}
+
+  void Code(const ProducerRows& given, float* out) {
+    const std::int64_t width = encoder_.width();
+    const std::int64_t kv = 2 * decoder_.kv_dim();
+    const float* source = encoder_.source() == CodeSource::kHidden ? given.hidden : given.kv;
+    const CodeCut::Layer& cut = encoder_.whole().layers[static_cast<std::size_t>(given.layer)];
+    codes_.resize(cut.block_bytes);
+    decoded_.resize(static_cast<std::size_t>(kCodeBlockRows * kv));
+    for (std::int64_t row = 0; row < given.rows; row += kCodeBlockRows) {
+      const std::int64_t rows = std::min<std::int64_t>(kCodeBlockRows, given.rows - row);
+      // The last block may be short: rows of zeros fill it.
+      block_.assign(static_cast<std::size_t>(kCodeBlockRows * width), 0.0f);
+      std::copy_n(source + row * width, rows * width, block_.data());
+      encoder_.Encode(given.layer, block_.data(), width, row == 0 ? kSinkRows : 0, codes_.data(),
+                      executor_);
+      decoder_.Decode(given.layer, codes_.data(), cut.components,
+                      static_cast<std::int32_t>(row), decoded_.data(), executor_);
+      std::copy_n(decoded_.data(), rows * kv, out + row * kv);
+    }
+  }
+
+ private:
+  const CodeEncoder encoder_;
+  const CodeDecoder decoder_;
+  Executor& executor_;
+  std::vector<float> block_;
+  std::vector<std::byte> codes_;
+  std::vector<float> decoded_;
+};
+
+}  // namespace
+
+PrefixWay UncodedWay(std::string name, const ProbedModel& consumer, Executor& executor) {
+  return {std::move(name), [model = consumer.model, &executor](const ProducerRows& given,
+                                                               float* out) {
+            const ModelConfig& c = model->config();
+            const std::int64_t kv = 2 * c.kv_heads * c.head_dim;
+            const DecoderRope rope = RopeOf(*model);
+            std::vector<std::int32_t> positions(static_cast<std::size_t>(given.rows));
+            std::iota(positions.begin(), positions.end(), 0);
+            std::copy_n(given.kv, given.rows * kv, out);
+            Rope(out, kv, positions.data(), rope.inv_freq.data(), rope.scale,
+                 static_cast<int>(c.kv_heads), static_cast<int>(c.head_dim), given.rows, executor);
+          }};
+}
+
+PrefixWay CodedWay(std::string name, const Codec& codec, const ProbedModel& consumer,
+                   Executor& executor) {
+  const auto coder = std::make_shared<Coder>(codec, *consumer.model, executor);
+  return {std::move(name),
+          [coder](const ProducerRows& given, float* out) { coder->Code(given, out); }};
+}
+
+}  // namespace baton

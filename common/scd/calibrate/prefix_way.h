@@ -1,0 +1,37 @@
+// The ways by which a prefix's K/V can come from a producer to a consumer, as held-out scoring runs
+// them.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+
+#include "common/scd/calibrate/model_probe.h"
+#include "common/scd/codec.h"
+#include "kernels/executor.h"
+
+namespace baton {
+
+// One layer's rows of a prefix at the producer, from position 0.
+struct ProducerRows {
+  int layer = 0;
+  std::int64_t rows = 0;
+  const float* hidden = nullptr;  // [rows, hidden]
+  const float* kv = nullptr;      // [rows, 2 * kv_dim], K before RoPE
+};
+
+struct PrefixWay {
+  std::string name;
+  // What arrives at the consumer: [K | V] into [rows, 2 * kv_dim], K rotated as the consumer does.
+  // The first kSinkRows rows mean nothing.
+  std::function<void(const ProducerRows&, float*)> decode;
+};
+
+// The producer's own K/V, as they are.
+PrefixWay UncodedWay(std::string name, const ProbedModel& consumer, Executor& executor);
+
+// Through the codes that the nodes would make and read. `codec` passed CheckCodec.
+PrefixWay CodedWay(std::string name, const Codec& codec, const ProbedModel& consumer,
+                   Executor& executor);
+
+}  // namespace baton

@@ -1,0 +1,86 @@
+#include "common/scd/calibrate/report.h"
+
+#include <cstdint>
+#include <numeric>
+
+#include "nlohmann/json.hpp"
+
+namespace baton {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Json Options(const CalibrationOptions& o) {
+  return {{"source", CodeSourceName(o.source)},
+          {"metric", MetricName(o.metric)},
+          {"bytes_per_token", o.bytes_per_token},
+          {"ridge", o.ridge},
+          {"max_tokens", o.max_tokens},
+          {"prefix", o.prefix},
+          {"continuation", o.continuation},
+          {"held_out", o.held_out},
+          {"sample_rows", o.sample_rows},
+          {"seed", o.seed},
+          {"threads", o.threads}};
+}
+
+Json Data(const ReportInput& in, std::int64_t source_width) {
+  Json files = Json::array();
+  for (const DocumentSet::File& f : in.set.files) {
+    files.push_back({{"path", f.path},
+                     {"documents", f.documents},
+                     {"tokens", f.tokens},
+                     {"too_short", f.too_short},
+                     {"repeated", f.repeated}});
+  }
+  return {{"files", files},
+          {"digest", in.set.Digest()},
+          {"learned_documents", in.split.learned.size()},
+          {"learned_tokens", in.split.learned_tokens},
+          {"tokens_per_input", static_cast<double>(in.split.learned_tokens) /
+                                   static_cast<double>(source_width)},
+          {"held_out_documents", in.scores.documents},
+          {"held_out_predictions", in.scores.tokens}};
+}
+
+Json Score(const WayScore& s, double bytes) {
+  return {{"name", s.name}, {"bytes_per_token", bytes}, {"kl", s.kl}, {"kl_error", s.kl_error},
+          {"nll", s.nll},   {"top1", s.top1}};
+}
+
+Json Layers(const Codec& codec, const Candidate& candidate) {
+  Json layers = Json::array();
+  for (std::size_t l = 0; l < codec.layers.size(); ++l) {
+    const CodecLayer& layer = codec.layers[l];
+    layers.push_back({{"rank", layer.rank()},
+                      {"bits", std::accumulate(layer.bits.begin(), layer.bits.end(), 0)},
+                      {"relative_error", candidate.relative_error[l]}});
+  }
+  return layers;
+}
+
+}  // namespace
+
+std::string CalibrationReport(const ReportInput& in) {
+  Json candidates = Json::array();
+  candidates.push_back(Score(in.scores.ways[0], RawBytesPerToken(in.model)));
+  for (std::size_t i = 0; i < in.candidates.size(); ++i) {
+    const CandidateSpec& spec = in.candidates[i].spec;
+    Json row = Score(in.scores.ways[i + 1], in.codecs[i].bytes_per_token());
+    row["factorisation"] = FactorisationName(spec.regression.factorisation);
+    row["target"] = spec.target == CodeTarget::kProducer ? "producer" : "consumer";
+    row["ridge"] = spec.regression.ridge;
+    candidates.push_back(std::move(row));
+  }
+  const Json report = {
+      {"chosen", in.candidates[in.chosen].spec.name},
+      {"reference_nll", in.scores.reference_nll},
+      {"candidates", candidates},
+      {"options", Options(in.options)},
+      {"data", Data(in, in.codecs[in.chosen].identity.source_width())},
+      {"layers", Layers(in.codecs[in.chosen], in.candidates[in.chosen])}};
+  // Paths need not be UTF-8.
+  return report.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+}  // namespace baton

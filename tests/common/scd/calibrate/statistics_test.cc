@@ -1,0 +1,114 @@
+#include "common/scd/calibrate/statistics.h"
+
+#include <set>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "tests/common/scd/calibrate/random_rows.h"
+
+namespace baton {
+namespace {
+
+constexpr std::int64_t kRows = 57;
+constexpr std::int64_t kP = 5;
+constexpr std::int64_t kQ = 3;
+
+// Rows with a mean far from zero, as keys have.
+std::vector<float> Rows(std::int64_t width, std::uint32_t seed) {
+  std::vector<float> rows = ToFloats(RandomMatrix(kRows, width, seed));
+  for (std::size_t i = 0; i < rows.size(); ++i) rows[i] += 30.0f * static_cast<float>(i % 2);
+  return rows;
+}
+
+// In two passes over the rows.
+double Central(const std::vector<float>& x, std::int64_t p, std::int64_t i,
+               const std::vector<float>& y, std::int64_t q, std::int64_t j) {
+  double mx = 0, my = 0, sum = 0;
+  for (std::int64_t r = 0; r < kRows; ++r) {
+    mx += x[r * p + i] / static_cast<double>(kRows);
+    my += y[r * q + j] / static_cast<double>(kRows);
+  }
+  for (std::int64_t r = 0; r < kRows; ++r) sum += (x[r * p + i] - mx) * (y[r * q + j] - my);
+  return sum / static_cast<double>(kRows);
+}
+
+TEST(PairedSumsTest, MomentsAreThoseOfTheRowsHoweverTheyCame) {
+  const std::vector<float> x = Rows(kP, 1), y = Rows(kQ, 2), other = Rows(kP, 3);
+  PairedSums sums(kP, {kQ, kP});
+  for (std::int64_t at = 0; at < kRows;) {
+    const std::int64_t n = std::min<std::int64_t>(kRows - at, 1 + at / 3);
+    sums.Add(n, x.data() + at * kP, {y.data() + at * kQ, other.data() + at * kP});
+    at += n;
+  }
+  EXPECT_EQ(sums.count(), kRows);
+  const Moments m = sums.Finish(0);
+  const Moments second = sums.Finish(1);
+  EXPECT_EQ(m.count, kRows);
+  // Sums of 57 squares up to about 1,100 in float64: rounding below 1e-10.
+  for (std::int64_t i = 0; i < kP; ++i) {
+    for (std::int64_t j = 0; j < kP; ++j) {
+      EXPECT_NEAR(m.source.at(i, j), Central(x, kP, i, x, kP, j), 1e-10);
+      EXPECT_NEAR(second.cross.at(i, j), Central(x, kP, i, other, kP, j), 1e-10);
+    }
+    for (std::int64_t j = 0; j < kQ; ++j) {
+      EXPECT_NEAR(m.cross.at(i, j), Central(x, kP, i, y, kQ, j), 1e-10);
+    }
+  }
+  for (std::int64_t i = 0; i < kQ; ++i) {
+    double mean = 0;
+    for (std::int64_t r = 0; r < kRows; ++r) mean += y[r * kQ + i];
+    EXPECT_NEAR(m.target_mean[i], mean / static_cast<double>(kRows), 1e-12);
+    for (std::int64_t j = 0; j < kQ; ++j) {
+      EXPECT_NEAR(m.target.at(i, j), Central(y, kQ, i, y, kQ, j), 1e-10);
+    }
+  }
+}
+
+TEST(PairedSumsTest, NothingAddedIsZero) {
+  const Moments m = PairedSums(2, {3}).Finish(0);
+  EXPECT_EQ(m.count, 0);
+  EXPECT_EQ(m.source.values, std::vector<double>(4));
+}
+
+// Rows that say their own number.
+std::vector<float> Numbered(std::int64_t from, std::int64_t to) {
+  std::vector<float> rows;
+  for (std::int64_t i = from; i < to; ++i) {
+    rows.push_back(static_cast<float>(i));
+    rows.push_back(-static_cast<float>(i));
+  }
+  return rows;
+}
+
+TEST(RowReservoirTest, KeepsAllUntilFullThenASampleOfTheSize) {
+  RowReservoir reservoir(2, 100, 7);
+  reservoir.Add(60, Numbered(0, 60).data());
+  EXPECT_EQ(reservoir.values(), Numbered(0, 60));
+  reservoir.Add(9940, Numbered(60, 10000).data());
+  EXPECT_EQ(reservoir.size(), 100);
+  std::set<float> different;
+  double sum = 0;
+  for (std::int64_t i = 0; i < 100; ++i) {
+    const float number = reservoir.values()[2 * i];
+    EXPECT_EQ(reservoir.values()[2 * i + 1], -number);
+    different.insert(number);
+    sum += number;
+  }
+  EXPECT_EQ(different.size(), 100U);
+  // The mean of 100 of 0..9999 has a standard deviation of 289: four of them.
+  EXPECT_NEAR(sum / 100, 4999.5, 4 * 289);
+}
+
+TEST(RowReservoirTest, SeedAndRowsDecide) {
+  RowReservoir a(2, 10, 7), b(2, 10, 7), c(2, 10, 8);
+  const std::vector<float> rows = Numbered(0, 500);
+  a.Add(500, rows.data());
+  b.Add(123, rows.data());
+  b.Add(377, rows.data() + 246);
+  c.Add(500, rows.data());
+  EXPECT_EQ(a.values(), b.values());
+  EXPECT_NE(a.values(), c.values());
+}
+
+}  // namespace
+}  // namespace baton

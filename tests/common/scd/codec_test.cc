@@ -1,0 +1,188 @@
+#include "common/scd/codec.h"
+
+#include <cstdint>
+#include <fstream>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/support/temp_dir.h"
+
+namespace baton {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+// Two layers: source h of width 6, [K | V] of width 4; ranks 3 and 0.
+Codec Small() {
+  Codec codec;
+  codec.identity = {.producer_weights = "aa",
+                    .consumer_weights = "bb",
+                    .tokenizer = "cc",
+                    .source = CodeSource::kHidden,
+                    .layers = 2,
+                    .hidden = 6,
+                    .kv_heads = 1,
+                    .head_dim = 2};
+  CodecLayer first;
+  first.mean = {0, 1, 2, 3, 4, 5};
+  for (int i = 0; i < 18; ++i) first.encoder.push_back(0.5f * static_cast<float>(i));
+  first.bits = {2, 1, 3};
+  first.importance = {4, 2, 2};
+  first.levels = {-2, -1, 1, 2, -0.5f, 0.5f, -4, -3, -2, -1, 0, 1, 2, 3};
+  for (int i = 0; i < 12; ++i) first.decoder.push_back(0.25f * static_cast<float>(i) - 1);
+  first.offset = {1, 2, 3, 4};
+  CodecLayer second;
+  second.mean.resize(6);
+  second.offset = {4, 3, 2, 1};
+  codec.layers = {first, second};
+  codec.report = R"({"chosen":"closed"})";
+  return codec;
+}
+
+TEST(CodecTest, FileHoldsEverything) {
+  const TempDir dir;
+  const std::string path = dir.File("codec.safetensors");
+  const Codec codec = Small();
+  ASSERT_TRUE(SaveCodec(codec, path).ok());
+  const auto loaded = LoadCodec(path);
+  ASSERT_TRUE(loaded.ok()) << loaded.status();
+  EXPECT_EQ(loaded->identity.producer_weights, "aa");
+  EXPECT_EQ(loaded->identity.consumer_weights, "bb");
+  EXPECT_EQ(loaded->identity.tokenizer, "cc");
+  EXPECT_EQ(loaded->identity.source, CodeSource::kHidden);
+  EXPECT_EQ(loaded->identity.layers, 2);
+  EXPECT_EQ(loaded->identity.hidden, 6);
+  EXPECT_EQ(loaded->identity.kv_heads, 1);
+  EXPECT_EQ(loaded->identity.head_dim, 2);
+  EXPECT_EQ(loaded->report, codec.report);
+  ASSERT_EQ(loaded->layers.size(), 2U);
+  for (std::size_t l = 0; l < 2; ++l) {
+    const CodecLayer& got = loaded->layers[l];
+    const CodecLayer& want = codec.layers[l];
+    EXPECT_EQ(got.mean, want.mean);
+    EXPECT_EQ(got.encoder, want.encoder);
+    EXPECT_EQ(got.bits, want.bits);
+    EXPECT_EQ(got.importance, want.importance);
+    EXPECT_EQ(got.levels, want.levels);
+    EXPECT_EQ(got.decoder, want.decoder);
+    EXPECT_EQ(got.offset, want.offset);
+  }
+  EXPECT_EQ(loaded->Digest(), codec.Digest());
+  EXPECT_DOUBLE_EQ(loaded->bytes_per_token(), 6.0 / 8);
+}
+
+TEST(CodecTest, EncoderDigestCoversWhatMakesCodesOnly) {
+  const Codec codec = Small();
+  const auto differs = [&](const std::function<void(Codec&)>& change) {
+    Codec other = Small();
+    change(other);
+    return std::pair(other.EncoderDigest() != codec.EncoderDigest(),
+                     other.Digest() != codec.Digest());
+  };
+  const std::pair both(true, true), decoder_only(false, true), neither(false, false);
+  EXPECT_EQ(differs([](Codec& c) { c.identity.producer_weights = "x"; }), both);
+  EXPECT_EQ(differs([](Codec& c) { c.identity.tokenizer = "x"; }), both);
+  EXPECT_EQ(differs([](Codec& c) { c.layers[0].mean[0] = 9; }), both);
+  EXPECT_EQ(differs([](Codec& c) { c.layers[0].encoder[7] = 9; }), both);
+  EXPECT_EQ(differs([](Codec& c) { c.layers[0].levels[3] = 9; }), both);
+  EXPECT_EQ(differs([](Codec& c) { c.layers[0].importance[0] = 9; }), both);
+  EXPECT_EQ(differs([](Codec& c) { c.identity.consumer_weights = "x"; }), decoder_only);
+  EXPECT_EQ(differs([](Codec& c) { c.layers[0].decoder[2] = 9; }), decoder_only);
+  EXPECT_EQ(differs([](Codec& c) { c.layers[1].offset[2] = 9; }), decoder_only);
+  EXPECT_EQ(differs([](Codec& c) { c.report = "{}"; }), neither);
+}
+
+TEST(CodecTest, ConsumerDigestNamesModelAndAdapter) {
+  EXPECT_EQ(ConsumerWeightsDigest("base", ""), "base");
+  EXPECT_EQ(ConsumerWeightsDigest("base", "a").size(), 32U);
+  EXPECT_NE(ConsumerWeightsDigest("base", "a"), ConsumerWeightsDigest("base", "b"));
+  EXPECT_NE(ConsumerWeightsDigest("base", "a"), ConsumerWeightsDigest("other", "a"));
+}
+
+struct Wrong {
+  const char* named;  // in the message
+  std::function<void(Codec&)> change;
+};
+
+TEST(CodecTest, WrongFieldsAreNamed) {
+  const float nan = std::nanf("");
+  const std::vector<Wrong> cases = {
+      {"layers: 0", [](Codec& c) { c.identity.layers = 0; }},
+      {"layers: 2, expected 3", [](Codec& c) { c.identity.layers = 3; }},
+      {"hidden: -1", [](Codec& c) { c.identity.hidden = -1; }},
+      {"kv_heads: 70000", [](Codec& c) { c.identity.kv_heads = 70000; }},
+      {"kv_heads * head_dim", [](Codec& c) { c.identity.kv_heads = c.identity.head_dim = 65000; }},
+      {"producer_weights: empty", [](Codec& c) { c.identity.producer_weights.clear(); }},
+      {"consumer_weights: empty", [](Codec& c) { c.identity.consumer_weights.clear(); }},
+      {"tokenizer: empty", [](Codec& c) { c.identity.tokenizer.clear(); }},
+      {"layer 0: bits: 5", [](Codec& c) { c.layers[0].bits[1] = 5; }},
+      {"layer 0: bits: 0", [](Codec& c) { c.layers[0].bits[1] = 0; }},
+      {"layer 0: rank: 4097", [](Codec& c) { c.layers[0].bits.assign(4097, 1); }},
+      {"layer 0: mean: 5 numbers, expected 6", [](Codec& c) { c.layers[0].mean.pop_back(); }},
+      {"layer 0: encoder: 17 numbers", [](Codec& c) { c.layers[0].encoder.pop_back(); }},
+      {"layer 0: importance: 2 numbers", [](Codec& c) { c.layers[0].importance.pop_back(); }},
+      {"layer 0: levels: 13 numbers", [](Codec& c) { c.layers[0].levels.pop_back(); }},
+      {"layer 0: decoder: 13 numbers", [](Codec& c) { c.layers[0].decoder.push_back(0); }},
+      {"layer 1: offset: 3 numbers", [](Codec& c) { c.layers[1].offset.pop_back(); }},
+      {"layer 0: decoder: not all", [&](Codec& c) { c.layers[0].decoder[0] = nan; }},
+      {"layer 0: importance: does not fall", [](Codec& c) { c.layers[0].importance[2] = 3; }},
+      {"layer 0: importance: not above 0", [](Codec& c) { c.layers[0].importance[2] = 0; }},
+      {"layer 0: levels: those of component 1", [](Codec& c) { c.layers[0].levels[5] = -0.5f; }},
+  };
+  const TempDir dir;
+  for (const Wrong& wrong : cases) {
+    Codec codec = Small();
+    wrong.change(codec);
+    const absl::Status status = CheckCodec(codec);
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << wrong.named;
+    EXPECT_THAT(std::string(status.message()), HasSubstr(wrong.named));
+    EXPECT_FALSE(SaveCodec(codec, dir.File("x.safetensors")).ok()) << wrong.named;
+  }
+  EXPECT_TRUE(std::filesystem::is_empty(dir.path()));
+}
+
+// The file with one run of bytes replaced by another of the same length.
+std::string Edited(const std::string& path, const std::string& from, const std::string& to) {
+  std::ifstream in(path, std::ios::binary);
+  std::string bytes((std::istreambuf_iterator<char>(in)), {});
+  const std::size_t at = bytes.find(from);
+  EXPECT_NE(at, std::string::npos) << from;
+  EXPECT_EQ(from.size(), to.size());
+  bytes.replace(at, from.size(), to);
+  const std::string edited = path + ".edited.safetensors";
+  std::ofstream(edited, std::ios::binary) << bytes;
+  return edited;
+}
+
+TEST(CodecTest, WrongFilesAreNamed) {
+  const TempDir dir;
+  const std::string path = dir.File("codec.safetensors");
+  ASSERT_TRUE(SaveCodec(Small(), path).ok());
+  const auto message = [&](const std::string& from, const std::string& to) {
+    const auto loaded = LoadCodec(Edited(path, from, to));
+    EXPECT_FALSE(loaded.ok()) << to;
+    return loaded.ok() ? "" : std::string(loaded.status().message());
+  };
+  EXPECT_THAT(message("\"baton-codec\"", "\"batonXcodec\""),
+              AllOf(HasSubstr("codec.safetensors"), HasSubstr("format")));
+  EXPECT_THAT(message("\"format_version\":\"1\"", "\"format_version\":\"7\""),
+              HasSubstr("format_version: 7"));
+  EXPECT_EQ(LoadCodec(Edited(path, "\"format_version\":\"1\"", "\"format_version\":\"7\""))
+                .status()
+                .code(),
+            absl::StatusCode::kUnimplemented);
+  EXPECT_THAT(message("\"source\":\"h\"", "\"source\":\"x\""), HasSubstr("source: 'x'"));
+  EXPECT_THAT(message("\"hidden\":\"6\"", "\"hidden\":\"s\""), HasSubstr("hidden: 's'"));
+  EXPECT_THAT(message("\"hidden\":\"6\"", "\"hidden\":\"5\""), HasSubstr("layer 0: mean"));
+  EXPECT_THAT(message("\"tokenizer\"", "\"tokenizes\""), HasSubstr("no 'tokenizer'"));
+  EXPECT_THAT(message("layers.1.bits", "layers.9.bits"), HasSubstr("layers.1.bits"));
+  EXPECT_EQ(LoadCodec(dir.File("none.safetensors")).status().code(),
+            absl::StatusCode::kNotFound);
+}
+
+}  // namespace
+}  // namespace baton

@@ -1,0 +1,232 @@
+#include "tools/calibrate/calibrate_command.h"
+
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "CLI/CLI.hpp"
+#include "common/base/machine.h"
+#include "common/base/progress.h"
+#include "common/base/status_macros.h"
+#include "common/base/strings.h"
+#include "common/model/model.h"
+#include "common/model/weight_store.h"
+#include "common/scd/calibrate/calibration.h"
+#include "common/tokenizer/model_tokenizer.h"
+#include "common/weights/lora.h"
+#include "common/weights/model_source.h"
+#include "kernels/executor.h"
+#include "spdlog/fmt/fmt.h"
+
+namespace baton::tools {
+namespace {
+
+// Of raw fp16 K/V.
+const std::map<std::string, double> kProfiles = {{"quality", 1.0 / 8}, {"economy", 1.0 / 12}};
+
+struct Options {
+  std::string producer;
+  std::string consumer;
+  std::string adapter;
+  std::vector<std::string> data;
+  std::string out;
+  std::string profile = "quality";
+  std::string source = "h";
+  std::string metric = "heuristic";
+  int threads = 0;  // 0: all processors
+  CalibrationOptions calibration;
+};
+
+// Shows one bar after the other, as the stages come.
+class Stages {
+ public:
+  void operator()(std::string_view stage, std::int64_t done, std::int64_t total) {
+    if (stage != stage_) {
+      bar_.reset();
+      stage_ = stage;
+      std::cerr << stage_ << "\n";
+      const char* what = stage_.starts_with("fitting")   ? "layers"
+                         : stage_.starts_with("judging") ? "documents"
+                         : stage_.starts_with("loading") ? "MiB"
+                                                         : "tokens";
+      bar_.emplace(what, total);
+    }
+    bar_->Update(done);
+  }
+
+ private:
+  std::string stage_;
+  std::optional<Progress> bar_;
+};
+
+// The two models as they are served, and what holds them.
+struct Loaded {
+  CalibrationPair pair;
+  std::unique_ptr<Tokenizer> tokenizer;
+  std::unique_ptr<AdapterSet> adapters;  // the consumer's, or null
+};
+
+class Command {
+ public:
+  explicit Command(Options options)
+      : options_(std::move(options)), executor_(MakeThreadPool(options_.threads)) {}
+
+  absl::Status Run() {
+    BATON_RETURN_IF_ERROR(CheckOut());
+    BATON_ASSIGN_OR_RETURN(Loaded loaded, Load());
+    CalibrationOptions& o = options_.calibration;
+    o.source = options_.source == "h" ? CodeSource::kHidden : CodeSource::kKv;
+    o.metric = options_.metric == "identity" ? Metric::kIdentity : Metric::kHeuristic;
+    o.threads = options_.threads;
+    const double raw = RawBytesPerToken(loaded.pair.producer.model->config());
+    if (o.bytes_per_token == 0) o.bytes_per_token = raw * kProfiles.at(options_.profile);
+    o.progress = [this](std::string_view stage, std::int64_t done, std::int64_t total) {
+      stages_(stage, done, total);
+    };
+    BATON_ASSIGN_OR_RETURN(const DocumentSet set, ReadDocuments(options_.data, *loaded.tokenizer,
+                                                                DocumentTokens(o)));
+    BATON_ASSIGN_OR_RETURN(const CalibrationResult result,
+                           Calibrate(loaded.pair, set, o, *executor_));
+    BATON_RETURN_IF_ERROR(SaveCodec(result.codec, options_.out));
+    Print(result, raw);
+    return absl::OkStatus();
+  }
+
+ private:
+  // Before an hour of work is lost for a folder that is not there.
+  absl::Status CheckOut() const {
+    const auto parent = std::filesystem::absolute(options_.out).parent_path();
+    if (std::filesystem::is_directory(options_.out) || !std::filesystem::is_directory(parent)) {
+      return absl::InvalidArgumentError(Cat("--out ", options_.out, ": not a file in a folder"));
+    }
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<Loaded> Load() {
+    Loaded loaded;
+    BATON_ASSIGN_OR_RETURN(const auto producer, ModelSource::Open(options_.producer));
+    BATON_ASSIGN_OR_RETURN(const auto consumer, ModelSource::Open(options_.consumer));
+    BATON_ASSIGN_OR_RETURN(loaded.tokenizer, ReadModelTokenizer(*producer));
+    BATON_ASSIGN_OR_RETURN(const auto consumer_tokenizer, ReadModelTokenizer(*consumer));
+    if (loaded.tokenizer->digest() != consumer_tokenizer->digest()) {
+      return absl::InvalidArgumentError(
+          Cat("tokenizer: the consumer's gives other ids (", consumer_tokenizer->digest(),
+              ") than the producer's (", loaded.tokenizer->digest(), ")"));
+    }
+    std::optional<LoraAdapter> adapter;
+    if (!options_.adapter.empty()) {
+      BATON_ASSIGN_OR_RETURN(adapter, LoadLoraAdapter(options_.adapter, options_.adapter,
+                                                      consumer->config()));
+    }
+    CalibrationPair& pair = loaded.pair;
+    pair.tokenizer = loaded.tokenizer->digest();
+    pair.producer_weights = producer->WeightsDigest(options_.threads);
+    pair.consumer_weights = ConsumerWeightsDigest(consumer->WeightsDigest(options_.threads),
+                                                  adapter ? adapter->digest : "");
+    BATON_ASSIGN_OR_RETURN(pair.producer.model, LoadWeights(*producer, "producer"));
+    BATON_ASSIGN_OR_RETURN(pair.consumer.model, LoadWeights(*consumer, "consumer"));
+    if (adapter) {
+      loaded.adapters = std::make_unique<AdapterSet>(pair.consumer.model);
+      pair.consumer.adapters = loaded.adapters.get();
+      BATON_ASSIGN_OR_RETURN(pair.consumer.adapter, loaded.adapters->Add(*adapter, *executor_));
+    }
+    return loaded;
+  }
+
+  absl::StatusOr<std::shared_ptr<const Model>> LoadWeights(const ModelSource& source,
+                                                           const std::string& whose) {
+    return Model::Load(source, {.weight_dtype = WeightDType::kF32,
+                                .executor = executor_.get(),
+                                .progress =
+                                    [this, &whose](std::int64_t done, std::int64_t total) {
+                                      stages_("loading the " + whose, done >> 20, total >> 20);
+                                    },
+                                .store = &store_});
+  }
+
+  void Print(const CalibrationResult& result, double raw) const {
+    const HeldOutScores& s = result.scores;
+    std::cout << fmt::format("{:<10}{:>10}{:>10}{:>9}{:>9}{:>9}\n", "", "B/token", "KL", "+-",
+                             "NLL", "top-1");
+    std::cout << fmt::format("{:<10}{:>10}{:>10.4f}{:>9}{:>9.4f}{:>9.3f}\n", "own", "", 0.0, "",
+                             s.reference_nll, 1.0);
+    for (const WayScore& way : s.ways) {
+      const double bytes = &way == &s.ways.front() ? raw : result.codec.bytes_per_token();
+      std::cout << fmt::format("{:<10}{:>10.0f}{:>10.4f}{:>9.4f}{:>9.4f}{:>9.3f}\n", way.name,
+                               bytes, way.kl, way.kl_error, way.nll, way.top1);
+    }
+    std::cout << fmt::format(
+        "{} predictions of {} held-out documents. {}: \"{}\", {} bytes per token ({:.1f} % of raw "
+        "fp16), codec {}\n",
+        s.tokens, s.documents, options_.out, result.chosen, result.codec.bytes_per_token(),
+        100 * result.codec.bytes_per_token() / raw, result.codec.Digest());
+  }
+
+  Options options_;
+  std::unique_ptr<Executor> executor_;
+  WeightStore store_;
+  Stages stages_;
+};
+
+void AddOptions(CLI::App& app, Options& o) {
+  CalibrationOptions& c = o.calibration;
+  app.add_option("--producer", o.producer, "who makes codes: a .gguf file or Hugging Face folder")
+      ->required();
+  app.add_option("--consumer", o.consumer, "who reads them: a file or folder")->required();
+  app.add_option("--adapter", o.adapter, "the consumer's PEFT LoRA folder");
+  app.add_option("--data", o.data,
+                 "texts like the traffic: .txt, or .jsonl with \"text\" or \"context\"")
+      ->required();
+  app.add_option("--out", o.out, "the codec to write, .safetensors")->required();
+  auto* profile = app.add_option("--profile", o.profile, "1/8 or 1/12 of raw fp16 K/V")
+                      ->capture_default_str()
+                      ->check(CLI::IsMember({"quality", "economy"}));
+  app.add_option("--bytes-per-token", c.bytes_per_token, "of codes, at most; instead of a profile")
+      ->check(CLI::PositiveNumber)
+      ->excludes(profile);
+  app.add_option("--source", o.source, "what is coded: attention inputs or K/V")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"h", "kv"}));
+  app.add_option("--metric", o.metric, "what an error costs")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"heuristic", "identity"}));
+  app.add_option("--max-tokens", c.max_tokens, "to learn from")
+      ->capture_default_str()
+      ->check(CLI::Range(std::int64_t{64}, std::int64_t{1} << 40));
+  app.add_option("--prefix", c.prefix, "tokens of a held-out document that are handed off, at most")
+      ->capture_default_str()
+      ->check(CLI::Range(32, 1 << 20));
+  app.add_option("--held-out", c.held_out, "documents that judge")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 100'000));
+  app.add_option("--threads", o.threads, "default: all processors")->check(CLI::Range(1, 1024));
+  app.add_option("--seed", c.seed, "of the split and the samples")->capture_default_str();
+}
+
+}  // namespace
+
+int RunCalibrate(int argc, const char* const* argv) {
+  CLI::App app{"make the codec of a producer and a consumer", "baton calibrate"};
+  Options options;
+  AddOptions(app, options);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& e) {
+    return app.exit(e) == 0 ? 0 : 2;
+  }
+  if (options.threads == 0) options.threads = EffectiveCpuCount();
+  if (absl::Status status = Command(std::move(options)).Run(); !status.ok()) {
+    std::cerr << "baton: " << status.message() << "\n";
+    return 1;
+  }
+  return 0;
+}
+
+}  // namespace baton::tools
