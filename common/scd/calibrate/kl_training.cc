@@ -1,0 +1,249 @@
+#include "common/scd/calibrate/kl_training.h"
+
+#include <ATen/ATen.h>
+#include <torch/nn/utils/clip_grad.h>
+#include <torch/optim/adamw.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <memory>
+#include <random>
+#include <string>
+#include <utility>
+
+#include "common/base/status_macros.h"
+#include "common/base/strings.h"
+#include "common/scd/calibrate/differentiable_model.h"
+#include "common/scd/calibrate/statistics.h"
+#include "common/scd/decoder.h"
+#include "common/scd/encoder.h"
+
+namespace baton {
+namespace {
+
+constexpr double kClipNorm = 1;
+constexpr double kPi = 3.14159265358979323846;
+
+// A document as every epoch needs it.
+struct Lesson {
+  std::vector<std::int32_t> continuation;      // tokens that are run
+  std::int64_t rows = 0;                       // of the prefix
+  std::vector<std::vector<std::byte>> codes;   // [layer]: whole blocks, the last one filled up
+  std::vector<at::Tensor> sinks;               // [layer]: [kSinkRows, 2 * kv_dim], the consumer's own
+  at::Tensor log_probs;                        // [n, vocab] fp16, the consumer's own
+};
+
+at::Tensor ToTensor(const std::vector<float>& values, std::int64_t rows) {
+  const auto n = static_cast<std::int64_t>(values.size());
+  return at::tensor(at::ArrayRef<float>(values), at::kFloat).reshape({rows, n / rows});
+}
+
+class Trainer {
+ public:
+  Trainer(const ProbedModel& consumer, Codec codec, const KlTrainingOptions& options,
+          Executor& executor)
+      : options_(options),
+        executor_(executor),
+        model_(consumer),
+        encoder_(codec, executor),
+        decoder_(codec, {std::vector<float>(static_cast<std::size_t>(codec.identity.head_dim / 2)), 1},
+                 executor),
+        codec_(std::move(codec)) {
+    at::Generator generator = at::detail::createCPUGenerator(options.seed);
+    const std::int64_t out = 2 * codec_.identity.kv_dim();
+    for (const CodecLayer& layer : codec_.layers) {
+      const std::int64_t rank = std::min(options.rank, std::min(out, layer.rank()));
+      start_.push_back(ToTensor(layer.decoder, out));
+      offset_.push_back(at::tensor(at::ArrayRef<float>(layer.offset), at::kFloat));
+      up_.push_back(at::zeros({out, rank}));
+      down_.push_back(at::randn({rank, layer.rank()}, generator) /
+                      std::sqrt(static_cast<double>(layer.rank())));
+    }
+    for (auto* group : {&up_, &down_, &offset_}) {
+      for (at::Tensor& t : *group) parameters_.push_back(t.set_requires_grad(true));
+    }
+  }
+
+  absl::StatusOr<Lesson> Prepare(const Document& document, ModelProbe& producer,
+                                 ModelProbe& consumer) const {
+    const auto n = static_cast<std::int32_t>(document.tokens.size());
+    const std::int32_t prefix = std::min(options_.prefix, n - std::min(options_.continuation, n / 3));
+    const std::int32_t run = std::min(options_.continuation, n - prefix) - 1;
+    const absl::Span<const std::int32_t> tokens(document.tokens);
+    const auto before = tokens.subspan(0, static_cast<std::size_t>(prefix));
+    const auto after =
+        tokens.subspan(static_cast<std::size_t>(prefix), static_cast<std::size_t>(run));
+    Lesson lesson;
+    lesson.continuation.assign(after.begin(), after.end());
+    lesson.rows = prefix;
+    std::vector<at::Tensor> own;
+    producer.Start(before);
+    consumer.Start(before);
+    for (int layer = 0; layer < static_cast<int>(codec_.layers.size()); ++layer) {
+      const LayerStates& states = producer.RunLayer(layer);
+      lesson.codes.push_back(Encode(layer, encoder_.source() == CodeSource::kHidden
+                                               ? states.hidden
+                                               : states.kv));
+      own.push_back(ToTensor(consumer.RunLayer(layer).kv, prefix));
+      lesson.sinks.push_back(own.back().slice(0, 0, kSinkRows).clone());
+    }
+    const at::NoGradGuard no_grad;
+    lesson.log_probs = at::log_softmax(model_.Logits(after, own), -1).to(at::kHalf);
+    return lesson;
+  }
+
+  // KL in nats a token; a graph behind it unless gradients are off.
+  at::Tensor Loss(const Lesson& lesson) const {
+    std::vector<at::Tensor> past;
+    for (std::size_t l = 0; l < codec_.layers.size(); ++l) {
+      const at::Tensor map = start_[l] + at::mm(up_[l], down_[l]);
+      const at::Tensor kv = at::mm(Components(l, lesson), map.t()) + offset_[l];
+      past.push_back(at::cat({lesson.sinks[l], kv.slice(0, kSinkRows, lesson.rows)}, 0));
+    }
+    const at::Tensor said = at::log_softmax(model_.Logits(lesson.continuation, past), -1);
+    const at::Tensor own = lesson.log_probs.to(at::kFloat);
+    return (own.exp() * (own - said)).sum(-1).mean();
+  }
+
+  double Judge(const std::vector<Lesson>& lessons) const {
+    const at::NoGradGuard no_grad;
+    double sum = 0;
+    for (const Lesson& lesson : lessons) sum += Loss(lesson).item<double>();
+    return sum / static_cast<double>(lessons.size());
+  }
+
+  // Mean KL while it ran.
+  double RunEpoch(int epoch, const std::vector<Lesson>& lessons, std::mt19937_64& random) {
+    std::vector<std::size_t> order(lessons.size());
+    for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
+    for (std::size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[random() % i]);
+    const auto batch = static_cast<std::size_t>(options_.batch);
+    const auto updates = static_cast<std::int64_t>((order.size() + batch - 1) / batch);
+    double sum = 0;
+    for (std::size_t i = 0; i < order.size(); ++i) {
+      const at::Tensor loss = Loss(lessons[order[i]]);
+      sum += loss.item<double>();
+      (loss / static_cast<double>(std::min(batch, order.size() - i / batch * batch))).backward();
+      if ((i + 1) % batch == 0 || i + 1 == order.size()) {
+        Update(epoch * updates + static_cast<std::int64_t>(i / batch), options_.epochs * updates);
+      }
+      if (options_.progress) {
+        options_.progress(Cat("training, epoch ", epoch + 1, " of ", options_.epochs),
+                          static_cast<std::int64_t>(i) + 1,
+                          static_cast<std::int64_t>(order.size()));
+      }
+    }
+    return sum / static_cast<double>(order.size());
+  }
+
+  // The codec with what is learned by now.
+  Codec Learned() const {
+    Codec codec = codec_;
+    const at::NoGradGuard no_grad;
+    for (std::size_t l = 0; l < codec.layers.size(); ++l) {
+      const at::Tensor map = (start_[l] + at::mm(up_[l], down_[l])).contiguous();
+      const at::Tensor offset = offset_[l].contiguous();
+      codec.layers[l].decoder.assign(map.data_ptr<float>(), map.data_ptr<float>() + map.numel());
+      codec.layers[l].offset.assign(offset.data_ptr<float>(),
+                                    offset.data_ptr<float>() + offset.numel());
+    }
+    return codec;
+  }
+
+ private:
+  std::vector<std::byte> Encode(int layer, const std::vector<float>& states) const {
+    const std::size_t block = encoder_.whole().layers[static_cast<std::size_t>(layer)].block_bytes;
+    const auto width = static_cast<std::size_t>(encoder_.width());
+    const std::size_t blocks = (states.size() / width + kCodeBlockRows - 1) / kCodeBlockRows;
+    std::vector<float> rows = states;
+    rows.resize(blocks * kCodeBlockRows * width);
+    std::vector<std::byte> codes(blocks * block);
+    for (std::size_t b = 0; b < blocks; ++b) {
+      encoder_.Encode(layer, rows.data() + b * kCodeBlockRows * width, encoder_.width(), 0,
+                      codes.data() + b * block, executor_);
+    }
+    return codes;
+  }
+
+  // z' of the prefix: [rows, rank].
+  at::Tensor Components(std::size_t layer, const Lesson& lesson) const {
+    const std::size_t block = encoder_.whole().layers[layer].block_bytes;
+    const auto rank = codec_.layers[layer].rank();
+    const std::vector<std::byte>& codes = lesson.codes[layer];
+    const auto blocks = static_cast<std::int64_t>(codes.size() / block);
+    at::Tensor z = at::empty({blocks * kCodeBlockRows, rank}, at::kFloat);
+    for (std::int64_t b = 0; b < blocks; ++b) {
+      decoder_.Components(static_cast<int>(layer), codes.data() + static_cast<std::size_t>(b) * block,
+                          static_cast<int>(rank), z.data_ptr<float>() + b * kCodeBlockRows * rank);
+    }
+    return z.slice(0, 0, lesson.rows);
+  }
+
+  void Update(std::int64_t update, std::int64_t updates) {
+    if (!optimizer_) {
+      optimizer_ = std::make_unique<torch::optim::AdamW>(
+          parameters_, torch::optim::AdamWOptions(options_.learning_rate).weight_decay(0));
+    }
+    const double at = static_cast<double>(update + 1) / static_cast<double>(updates);
+    const double rate = at < options_.warmup
+                            ? at / options_.warmup
+                            : 0.5 * (1 + std::cos(kPi * (at - options_.warmup) / (1 - options_.warmup)));
+    for (auto& group : optimizer_->param_groups()) group.options().set_lr(options_.learning_rate * rate);
+    torch::nn::utils::clip_grad_norm_(parameters_, kClipNorm);
+    optimizer_->step();
+    optimizer_->zero_grad();
+  }
+
+  const KlTrainingOptions& options_;
+  Executor& executor_;
+  const DifferentiableModel model_;
+  const CodeEncoder encoder_;
+  const CodeDecoder decoder_;  // for components only: keys stay unrotated here
+  const Codec codec_;
+  std::vector<at::Tensor> start_;               // B of each layer
+  std::vector<at::Tensor> up_, down_, offset_;  // learned: U, V, offset
+  std::vector<at::Tensor> parameters_;
+  std::unique_ptr<torch::optim::AdamW> optimizer_;
+};
+
+}  // namespace
+
+absl::StatusOr<KlTrainingResult> TrainDecoder(const ProbedModel& producer,
+                                              const ProbedModel& consumer, const Codec& start,
+                                              absl::Span<const Document* const> documents,
+                                              const KlTrainingOptions& options,
+                                              Executor& executor) {
+  if (static_cast<std::int64_t>(documents.size()) <= options.judges) {
+    return absl::InvalidArgumentError(Cat("documents: ", documents.size(), ", of which ",
+                                          options.judges, " choose the epoch; none is left to learn"));
+  }
+  Trainer trainer(consumer, start, options, executor);
+  std::vector<Lesson> learned, judges;
+  {
+    BATON_ASSIGN_OR_RETURN(const auto from, ModelProbe::Create(producer, options.prefix, executor));
+    BATON_ASSIGN_OR_RETURN(const auto to, ModelProbe::Create(consumer, options.prefix, executor));
+    for (std::size_t i = 0; i < documents.size(); ++i) {
+      BATON_ASSIGN_OR_RETURN(Lesson lesson, trainer.Prepare(*documents[i], *from, *to));
+      const bool judge = static_cast<std::int64_t>(judges.size()) < options.judges;
+      (judge ? judges : learned).push_back(std::move(lesson));
+      if (options.progress) {
+        options.progress("preparing lessons", static_cast<std::int64_t>(i) + 1,
+                         static_cast<std::int64_t>(documents.size()));
+      }
+    }
+  }
+  std::mt19937_64 random(options.seed);
+  KlTrainingResult result{start, {trainer.Judge(judges)}, {}};
+  double best = result.judged_kl[0];
+  for (int epoch = 0; epoch < options.epochs; ++epoch) {
+    result.learned_kl.push_back(trainer.RunEpoch(epoch, learned, random));
+    result.judged_kl.push_back(trainer.Judge(judges));
+    if (result.judged_kl.back() >= best) continue;
+    best = result.judged_kl.back();
+    result.codec = trainer.Learned();
+  }
+  return result;
+}
+
+}  // namespace baton
