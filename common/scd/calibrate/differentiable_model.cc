@@ -98,7 +98,7 @@ struct DifferentiableModel::Weights {
     const std::int64_t group = heads / kv_heads;
     const at::Tensor scores =
         at::matmul(q.reshape({kv_heads, group * rows, head_dim}), k.transpose(1, 2))
-            .reshape({heads, rows, before + rows}) /
+                .reshape({heads, rows, before + rows}) /
             std::sqrt(static_cast<double>(head_dim)) +
         Mask(rows, before + rows, l.window);
     const at::Tensor out = at::matmul(
@@ -151,7 +151,8 @@ DifferentiableModel::~DifferentiableModel() = default;
 at::Tensor DifferentiableModel::Logits(absl::Span<const std::int32_t> tokens,
                                        const std::vector<at::Tensor>& past) const {
   const Weights& w = *weights_;
-  const at::Tensor ids = at::tensor(at::ArrayRef<std::int32_t>(tokens.data(), tokens.size()), at::kInt);
+  const at::Tensor ids =
+      at::tensor(at::ArrayRef<std::int32_t>(tokens.data(), tokens.size()), at::kInt);
   at::Tensor h = at::embedding(w.embedding, ids);
   for (std::size_t i = 0; i < w.layers.size(); ++i) {
     const Weights::Layer& l = w.layers[i];

@@ -27,11 +27,11 @@ constexpr double kPi = 3.14159265358979323846;
 
 // A document as every epoch needs it.
 struct Lesson {
-  std::vector<std::int32_t> continuation;      // tokens that are run
-  std::int64_t rows = 0;                       // of the prefix
-  std::vector<std::vector<std::byte>> codes;   // [layer]: whole blocks, the last one filled up
-  std::vector<at::Tensor> sinks;               // [layer]: [kSinkRows, 2 * kv_dim], the consumer's own
-  at::Tensor log_probs;                        // [n, vocab] fp16, the consumer's own
+  std::vector<std::int32_t> continuation;     // tokens that are run
+  std::int64_t rows = 0;                      // of the prefix
+  std::vector<std::vector<std::byte>> codes;  // [layer]: whole blocks, the last one filled up
+  std::vector<at::Tensor> sinks;  // [layer]: [kSinkRows, 2 * kv_dim], the consumer's own
+  at::Tensor log_probs;           // [n, vocab] fp16, the consumer's own
 };
 
 at::Tensor ToTensor(const std::vector<float>& values, std::int64_t rows) {
@@ -47,7 +47,8 @@ class Trainer {
         executor_(executor),
         model_(consumer),
         encoder_(codec, executor),
-        decoder_(codec, {std::vector<float>(static_cast<std::size_t>(codec.identity.head_dim / 2)), 1},
+        decoder_(codec,
+                 {std::vector<float>(static_cast<std::size_t>(codec.identity.head_dim / 2)), 1},
                  executor),
         codec_(std::move(codec)) {
     at::Generator generator = at::detail::createCPUGenerator(options.seed);
@@ -68,7 +69,8 @@ class Trainer {
   absl::StatusOr<Lesson> Prepare(const Document& document, ModelProbe& producer,
                                  ModelProbe& consumer) const {
     const auto n = static_cast<std::int32_t>(document.tokens.size());
-    const std::int32_t prefix = std::min(options_.prefix, n - std::min(options_.continuation, n / 3));
+    const std::int32_t prefix =
+        std::min(options_.prefix, n - std::min(options_.continuation, n / 3));
     const std::int32_t run = std::min(options_.continuation, n - prefix) - 1;
     const absl::Span<const std::int32_t> tokens(document.tokens);
     const auto before = tokens.subspan(0, static_cast<std::size_t>(prefix));
@@ -82,9 +84,8 @@ class Trainer {
     consumer.Start(before);
     for (int layer = 0; layer < static_cast<int>(codec_.layers.size()); ++layer) {
       const LayerStates& states = producer.RunLayer(layer);
-      lesson.codes.push_back(Encode(layer, encoder_.source() == CodeSource::kHidden
-                                               ? states.hidden
-                                               : states.kv));
+      lesson.codes.push_back(
+          Encode(layer, encoder_.source() == CodeSource::kHidden ? states.hidden : states.kv));
       own.push_back(ToTensor(consumer.RunLayer(layer).kv, prefix));
       lesson.sinks.push_back(own.back().slice(0, 0, kSinkRows).clone());
     }
@@ -174,7 +175,8 @@ class Trainer {
     const auto blocks = static_cast<std::int64_t>(codes.size() / block);
     at::Tensor z = at::empty({blocks * kCodeBlockRows, rank}, at::kFloat);
     for (std::int64_t b = 0; b < blocks; ++b) {
-      decoder_.Components(static_cast<int>(layer), codes.data() + static_cast<std::size_t>(b) * block,
+      decoder_.Components(static_cast<int>(layer),
+                          codes.data() + static_cast<std::size_t>(b) * block,
                           static_cast<int>(rank), z.data_ptr<float>() + b * kCodeBlockRows * rank);
     }
     return z.slice(0, 0, lesson.rows);
@@ -186,10 +188,12 @@ class Trainer {
           parameters_, torch::optim::AdamWOptions(options_.learning_rate).weight_decay(0));
     }
     const double at = static_cast<double>(update + 1) / static_cast<double>(updates);
-    const double rate = at < options_.warmup
-                            ? at / options_.warmup
-                            : 0.5 * (1 + std::cos(kPi * (at - options_.warmup) / (1 - options_.warmup)));
-    for (auto& group : optimizer_->param_groups()) group.options().set_lr(options_.learning_rate * rate);
+    const double rate =
+        at < options_.warmup
+            ? at / options_.warmup
+            : 0.5 * (1 + std::cos(kPi * (at - options_.warmup) / (1 - options_.warmup)));
+    for (auto& group : optimizer_->param_groups())
+      group.options().set_lr(options_.learning_rate * rate);
     torch::nn::utils::clip_grad_norm_(parameters_, kClipNorm);
     optimizer_->step();
     optimizer_->zero_grad();
@@ -216,7 +220,8 @@ absl::StatusOr<KlTrainingResult> TrainDecoder(const ProbedModel& producer,
                                               Executor& executor) {
   if (static_cast<std::int64_t>(documents.size()) <= options.judges) {
     return absl::InvalidArgumentError(Cat("documents: ", documents.size(), ", of which ",
-                                          options.judges, " choose the epoch; none is left to learn"));
+                                          options.judges,
+                                          " choose the epoch; none is left to learn"));
   }
   Trainer trainer(consumer, start, options, executor);
   std::vector<Lesson> learned, judges;

@@ -49,7 +49,6 @@ struct KlTrainingResult {
 absl::StatusOr<KlTrainingResult> TrainDecoder(const ProbedModel& producer,
                                               const ProbedModel& consumer, const Codec& start,
                                               absl::Span<const Document* const> documents,
-                                              const KlTrainingOptions& options,
-                                              Executor& executor);
+                                              const KlTrainingOptions& options, Executor& executor);
 
 }  // namespace baton

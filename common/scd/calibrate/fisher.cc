@@ -1,0 +1,78 @@
+#include "common/scd/calibrate/fisher.h"
+
+#include <ATen/ATen.h>
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/core/grad_mode.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "common/base/status_macros.h"
+#include "common/scd/calibrate/differentiable_model.h"
+#include "common/scd/calibrate/held_out.h"
+#include "common/scd/calibrate/statistics.h"
+#include "common/scd/calibrate/tensors.h"
+
+namespace baton {
+namespace {
+
+constexpr double kFloor = 1e-3;
+
+// The model's own [K | V] of the prefix, one leaf a layer.
+std::vector<at::Tensor> OwnPast(ModelProbe& probe, absl::Span<const std::int32_t> prefix,
+                                std::size_t layers) {
+  std::vector<at::Tensor> past;
+  probe.Start(prefix);
+  for (std::size_t l = 0; l < layers; ++l) {
+    const std::vector<float>& kv = probe.RunLayer(static_cast<int>(l)).kv;
+    past.push_back(at::tensor(at::ArrayRef<float>(kv), at::kFloat)
+                       .reshape({static_cast<std::int64_t>(prefix.size()), -1})
+                       .set_requires_grad(true));
+  }
+  return past;
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<Matrix>> FisherMetric(const ProbedModel& model,
+                                                 absl::Span<const Document* const> documents,
+                                                 const FisherOptions& options, Executor& executor) {
+  const ModelConfig& config = model.model->config();
+  const auto layers = static_cast<std::size_t>(config.layers);
+  const std::int64_t width = 2 * config.kv_heads * config.head_dim;
+  BATON_ASSIGN_OR_RETURN(const auto probe, ModelProbe::Create(model, options.prefix, executor));
+  const DifferentiableModel differentiable(model);
+  at::Generator generator = at::detail::createCPUGenerator(options.seed);
+  std::vector<Matrix> sums(layers, Matrix(width, width));
+  const std::int64_t count =
+      std::min(options.documents, static_cast<std::int64_t>(documents.size()));
+  std::int64_t rows = 0;
+  for (std::int64_t d = 0; d < count; ++d) {
+    const Document& document = *documents[static_cast<std::size_t>(d)];
+    const DocumentCut cut(document, options.prefix, options.continuation);
+    const absl::Span<const std::int32_t> tokens(document.tokens);
+    const std::vector<at::Tensor> past = OwnPast(
+        *probe, tokens.subspan(0, static_cast<std::size_t>(cut.prefix)), layers);
+    const at::Tensor said = at::log_softmax(
+        differentiable.Logits(tokens.subspan(static_cast<std::size_t>(cut.prefix),
+                                             static_cast<std::size_t>(cut.continuation)),
+                              past),
+        -1);
+    const at::Tensor labels = at::multinomial(said.detach().exp(), 1, false, generator);
+    said.gather(1, labels).sum().backward();
+    for (std::size_t l = 0; l < layers; ++l) {
+      const at::Tensor g = past[l].grad().slice(0, kSinkRows).to(at::kDouble);
+      View(sums[l]).addmm_(g.t(), g);
+    }
+    rows += cut.prefix - kSinkRows;
+    if (options.progress) options.progress("Fisher metric", d + 1, count);
+  }
+  for (Matrix& sum : sums) {
+    at::Tensor w = View(sum);
+    w.div_(static_cast<double>(rows));
+    w.diagonal().add_(kFloor * w.trace().item<double>() / static_cast<double>(width));
+  }
+  return sums;
+}
+
+}  // namespace baton
