@@ -35,8 +35,10 @@ absl::Status CheckPair(const ModelConfig& p, const ModelConfig& c) {
 
 absl::Status CheckOptions(const CalibrationOptions& o, const ModelConfig& p,
                           const ModelConfig& c) {
-  if (!(o.bytes_per_token > 0) || o.bytes_per_token > 8.0 * RawBytesPerToken(p)) {
-    return Bad(Cat("bytes_per_token: ", o.bytes_per_token, "; raw fp16 is ", RawBytesPerToken(p)));
+  // One bit for every layer; and nobody sends more than raw.
+  const double least = static_cast<double>(p.layers) / 8, most = RawBytesPerToken(p);
+  if (!(o.bytes_per_token >= least && o.bytes_per_token <= most)) {
+    return Bad(Cat("bytes_per_token: ", o.bytes_per_token, "; allowed: ", least, " to ", most));
   }
   if (!(o.ridge > 0) || !std::isfinite(o.ridge)) return Bad(Cat("ridge: ", o.ridge));
   if (o.prefix < 2 * kSinkRows || o.continuation < 2) {
