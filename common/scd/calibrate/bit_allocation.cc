@@ -39,9 +39,8 @@ std::vector<std::uint8_t> AllocateBits(absl::Span<const BitErrors> components,
                                        std::int64_t budget_bits) {
   std::vector<Step> steps;
   for (std::size_t i = 0; i < components.size(); ++i) AddHullSteps(i, components[i], steps);
-  std::stable_sort(steps.begin(), steps.end(), [](const Step& a, const Step& b) {
-    return a.gain_per_bit > b.gain_per_bit;
-  });
+  std::stable_sort(steps.begin(), steps.end(),
+                   [](const Step& a, const Step& b) { return a.gain_per_bit > b.gain_per_bit; });
   std::vector<std::uint8_t> bits(components.size());
   std::int64_t left = budget_bits;
   for (const Step& step : steps) {

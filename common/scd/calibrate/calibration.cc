@@ -22,9 +22,9 @@ absl::Status CheckPair(const ModelConfig& p, const ModelConfig& c) {
     const char* name;
     std::int64_t producer, consumer;
   };
-  for (const Field& f : {Field{"layers", p.layers, c.layers}, Field{"hidden", p.hidden, c.hidden},
-                         Field{"kv_heads", p.kv_heads, c.kv_heads},
-                         Field{"head_dim", p.head_dim, c.head_dim}}) {
+  for (const Field& f :
+       {Field{"layers", p.layers, c.layers}, Field{"hidden", p.hidden, c.hidden},
+        Field{"kv_heads", p.kv_heads, c.kv_heads}, Field{"head_dim", p.head_dim, c.head_dim}}) {
     if (f.producer != f.consumer) {
       return Bad(Cat(f.name, ": ", f.producer, " at the producer, ", f.consumer,
                      " at the consumer; a codec is for models of one architecture"));
@@ -33,8 +33,7 @@ absl::Status CheckPair(const ModelConfig& p, const ModelConfig& c) {
   return absl::OkStatus();
 }
 
-absl::Status CheckOptions(const CalibrationOptions& o, const ModelConfig& p,
-                          const ModelConfig& c) {
+absl::Status CheckOptions(const CalibrationOptions& o, const ModelConfig& p, const ModelConfig& c) {
   // One bit for every layer; and nobody sends more than raw.
   const double least = static_cast<double>(p.layers) / 8, most = RawBytesPerToken(p);
   if (!(o.bytes_per_token >= least && o.bytes_per_token <= most)) {
@@ -59,8 +58,8 @@ absl::Status CheckTokens(const DocumentSet& set, std::int64_t vocab) {
   for (const Document& d : set.documents) {
     for (const std::int32_t id : d.tokens) {
       if (id < 0 || id >= vocab) {
-        return Bad(Cat(set.files[d.file].path, ": token ", id, "; the smaller vocabulary has ",
-                       vocab));
+        return Bad(
+            Cat(set.files[d.file].path, ": token ", id, "; the smaller vocabulary has ", vocab));
       }
     }
   }
@@ -88,8 +87,8 @@ class Calibration {
     BATON_RETURN_IF_ERROR(CheckPair(producer, consumer));
     BATON_RETURN_IF_ERROR(CheckOptions(options_, producer, consumer));
     BATON_RETURN_IF_ERROR(CheckTokens(set_, std::min(producer.vocab, consumer.vocab)));
-    BATON_ASSIGN_OR_RETURN(split_, SplitDocuments(set_, options_.held_out, options_.max_tokens,
-                                                  options_.seed));
+    BATON_ASSIGN_OR_RETURN(
+        split_, SplitDocuments(set_, options_.held_out, options_.max_tokens, options_.seed));
     BATON_RETURN_IF_ERROR(MakeCandidates());
     BATON_ASSIGN_OR_RETURN(const HeldOutScores scores, Judge());
     return Choose(scores);
@@ -97,21 +96,19 @@ class Calibration {
 
  private:
   absl::Status MakeCandidates() {
-    BATON_ASSIGN_OR_RETURN(
-        const PairStatistics statistics,
-        GatherStatistics(pair_.producer, pair_.consumer, split_.learned,
-                         {.source = options_.source,
-                          .sample_rows = options_.sample_rows,
-                          .max_tokens = DocumentTokens(options_),
-                          .seed = options_.seed,
-                          .progress = options_.progress},
-                         executor_));
+    BATON_ASSIGN_OR_RETURN(const PairStatistics statistics,
+                           GatherStatistics(pair_.producer, pair_.consumer, split_.learned,
+                                            {.source = options_.source,
+                                             .sample_rows = options_.sample_rows,
+                                             .max_tokens = DocumentTokens(options_),
+                                             .seed = options_.seed,
+                                             .progress = options_.progress},
+                                            executor_));
     if (statistics.tokens == 0) return Bad("documents: nothing after their first tokens");
     const TargetMetrics metrics = MakeMetrics(statistics);
     const auto budget = static_cast<std::int64_t>(std::floor(options_.bytes_per_token * 8));
     for (const CandidateSpec& spec : Specs(options_.ridge)) {
-      candidates_.push_back(
-          MakeCandidate(spec, statistics, metrics, budget, options_.progress));
+      candidates_.push_back(MakeCandidate(spec, statistics, metrics, budget, options_.progress));
       BATON_ASSIGN_OR_RETURN(Codec codec, ToCodec(candidates_.back()));
       codecs_.push_back(std::move(codec));
     }
@@ -156,8 +153,7 @@ class Calibration {
   absl::StatusOr<HeldOutScores> Judge() const {
     std::vector<PrefixWay> ways = {UncodedWay("uncoded", pair_.consumer, executor_)};
     for (std::size_t i = 0; i < codecs_.size(); ++i) {
-      ways.push_back(
-          CodedWay(candidates_[i].spec.name, codecs_[i], pair_.consumer, executor_));
+      ways.push_back(CodedWay(candidates_[i].spec.name, codecs_[i], pair_.consumer, executor_));
     }
     return ScoreHeldOut(pair_.producer, pair_.consumer, split_.held_out, ways,
                         {.prefix = options_.prefix,
@@ -200,8 +196,7 @@ double RawBytesPerToken(const ModelConfig& config) {
 }
 
 absl::StatusOr<CalibrationResult> Calibrate(const CalibrationPair& pair, const DocumentSet& set,
-                                            const CalibrationOptions& options,
-                                            Executor& executor) {
+                                            const CalibrationOptions& options, Executor& executor) {
   try {
     at::set_num_threads(options.threads);
     return Calibration(pair, set, options, executor).Run();

@@ -41,15 +41,15 @@ struct CalibrationPair {
 struct CalibrationOptions {
   CodeSource source = CodeSource::kHidden;
   Metric metric = Metric::kHeuristic;
-  double bytes_per_token = 0;      // of codes, at most; above 0
-  double ridge = 0.1;              // RegressionOptions::ridge
+  double bytes_per_token = 0;       // of codes, at most; above 0
+  double ridge = 0.1;               // RegressionOptions::ridge
   std::int64_t max_tokens = 65536;  // to learn from
-  std::int32_t prefix = 512;       // HeldOutOptions
+  std::int32_t prefix = 512;        // HeldOutOptions
   std::int32_t continuation = 128;
-  std::int64_t held_out = 16;      // documents that judge, at least 1
+  std::int64_t held_out = 16;       // documents that judge, at least 1
   std::int64_t sample_rows = 4096;  // of each layer, for levels
   std::uint64_t seed = 0;
-  int threads = 1;  // Torch's own, for the algebra
+  int threads = 1;               // Torch's own, for the algebra
   CalibrationProgress progress;  // may be null
 };
 

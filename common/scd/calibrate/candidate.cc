@@ -67,8 +67,8 @@ FittedLayer FitLayer(const CandidateSpec& spec, const PairStatistics& statistics
   const Moments own = statistics.Producer(l);
   if (spec.target == CodeTarget::kProducer) {
     // The target is what the prior says.
-    fitted.code = FitLinearCode(own, metrics.producer[l], LeastSquares(own, kPriorRidge),
-                                spec.regression);
+    fitted.code =
+        FitLinearCode(own, metrics.producer[l], LeastSquares(own, kPriorRidge), spec.regression);
     fitted.offset = own.target_mean;
   } else {
     const Moments moments = statistics.Consumer(l);

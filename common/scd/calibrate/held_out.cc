@@ -91,10 +91,8 @@ class Scorer {
     producer_->Start(prefix);
     for (int layer = 0; layer < static_cast<int>(config().layers); ++layer) {
       const LayerStates& states = producer_->RunLayer(layer);
-      const ProducerRows given{.layer = layer,
-                               .rows = rows,
-                               .hidden = states.hidden.data(),
-                               .kv = states.kv.data()};
+      const ProducerRows given{
+          .layer = layer, .rows = rows, .hidden = states.hidden.data(), .kv = states.kv.data()};
       for (std::size_t w = 0; w < ways_.size(); ++w) {
         ways_[w].decode(given, decoded.data());
         sequences_[w + 1]->view().Append(layer, {.k = first,
@@ -139,8 +137,7 @@ class Scorer {
           const float* row = logits + r * vocab;
           double* reference = reference_.data() + r * vocab;
           if (w == 0) LogSoftmax(row, vocab, reference);
-          each[static_cast<std::size_t>(r)] =
-              CompareRow(row, reference, targets[begin + r], vocab);
+          each[static_cast<std::size_t>(r)] = CompareRow(row, reference, targets[begin + r], vocab);
         }
       });
       // In order, so that the number of threads changes nothing.
@@ -188,8 +185,7 @@ double RatioError(const std::vector<double>& values, const std::vector<double>& 
 
 }  // namespace
 
-absl::StatusOr<HeldOutScores> ScoreHeldOut(const ProbedModel& producer,
-                                           const ProbedModel& consumer,
+absl::StatusOr<HeldOutScores> ScoreHeldOut(const ProbedModel& producer, const ProbedModel& consumer,
                                            absl::Span<const Document* const> documents,
                                            absl::Span<const PrefixWay> ways,
                                            const HeldOutOptions& options, Executor& executor) {

@@ -27,7 +27,7 @@ struct WayScore {
   std::string name;
   double kl = 0;  // nats
   double kl_error = 0;
-  double nll = 0;  // nats
+  double nll = 0;   // nats
   double top1 = 0;  // part of the tokens with the reference's likeliest token
 };
 
@@ -46,8 +46,7 @@ struct HeldOutOptions {
 
 // At least one document, each of kMinDocumentTokens or more. RESOURCE_EXHAUSTED when the pages
 // cannot be had.
-absl::StatusOr<HeldOutScores> ScoreHeldOut(const ProbedModel& producer,
-                                           const ProbedModel& consumer,
+absl::StatusOr<HeldOutScores> ScoreHeldOut(const ProbedModel& producer, const ProbedModel& consumer,
                                            absl::Span<const Document* const> documents,
                                            absl::Span<const PrefixWay> ways,
                                            const HeldOutOptions& options, Executor& executor);

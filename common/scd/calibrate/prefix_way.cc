@@ -25,7 +25,8 @@ DecoderRope RopeOf(const Model& model) {
 class Coder {
  public:
   Coder(const Codec& codec, const Model& consumer, Executor& executor)
-      : encoder_(codec, executor), decoder_(codec, RopeOf(consumer), executor),
+      : encoder_(codec, executor),
+        decoder_(codec, RopeOf(consumer), executor),
         executor_(executor) {}
 
   void Code(const ProducerRows& given, float* out) {
@@ -42,8 +43,8 @@ class Coder {
       std::copy_n(source + row * width, rows * width, block_.data());
       encoder_.Encode(given.layer, block_.data(), width, row == 0 ? kSinkRows : 0, codes_.data(),
                       executor_);
-      decoder_.Decode(given.layer, codes_.data(), cut.components,
-                      static_cast<std::int32_t>(row), decoded_.data(), executor_);
+      decoder_.Decode(given.layer, codes_.data(), cut.components, static_cast<std::int32_t>(row),
+                      decoded_.data(), executor_);
       std::copy_n(decoded_.data(), rows * kv, out + row * kv);
     }
   }
@@ -60,8 +61,8 @@ class Coder {
 }  // namespace
 
 PrefixWay UncodedWay(std::string name, const ProbedModel& consumer, Executor& executor) {
-  return {std::move(name), [model = consumer.model, &executor](const ProducerRows& given,
-                                                               float* out) {
+  return {std::move(name),
+          [model = consumer.model, &executor](const ProducerRows& given, float* out) {
             const ModelConfig& c = model->config();
             const std::int64_t kv = 2 * c.kv_heads * c.head_dim;
             const DecoderRope rope = RopeOf(*model);

@@ -41,8 +41,8 @@ std::vector<std::size_t> Cells(absl::Span<const float> sorted, const std::vector
   std::vector<std::size_t> ends;
   for (std::size_t i = 0; i + 1 < levels.size(); ++i) {
     const double middle = (levels[i] + levels[i + 1]) / 2;
-    ends.push_back(static_cast<std::size_t>(
-        std::upper_bound(sorted.begin(), sorted.end(), middle) - sorted.begin()));
+    ends.push_back(static_cast<std::size_t>(std::upper_bound(sorted.begin(), sorted.end(), middle) -
+                                            sorted.begin()));
   }
   ends.push_back(sorted.size());
   return ends;
@@ -77,8 +77,8 @@ std::vector<double> Uniform(absl::Span<const float> sorted, std::size_t count) {
   const double high = sorted[static_cast<std::size_t>(std::ceil(last * (1 - kOutside / 2)))];
   std::vector<double> levels;
   for (std::size_t i = 0; i < count; ++i) {
-    levels.push_back(low + (high - low) * (static_cast<double>(i) + 0.5) /
-                               static_cast<double>(count));
+    levels.push_back(low +
+                     (high - low) * (static_cast<double>(i) + 0.5) / static_cast<double>(count));
   }
   return levels;
 }
@@ -105,8 +105,7 @@ double Distortion(absl::Span<const float> sorted, absl::Span<const float> levels
   double sum = 0;
   std::size_t at = 0;
   for (const float x : sorted) {
-    while (at + 1 < levels.size() &&
-           std::abs(x - levels[at + 1]) <= std::abs(x - levels[at])) {
+    while (at + 1 < levels.size() && std::abs(x - levels[at + 1]) <= std::abs(x - levels[at])) {
       ++at;
     }
     const double d = static_cast<double>(x) - levels[at];

@@ -90,10 +90,10 @@ LinearCode FitLinearCode(const Moments& moments, const Matrix& metric, const Mat
   const at::Tensor m = at::mm(at::mm(source.inverse, target), weight.root);
 
   const at::Tensor q = Directions(options.factorisation, moments, source.root, m);
-  const at::Tensor projected = at::mm(q.t(), m);                                // [k, q]
-  const at::Tensor s = projected.norm(2, {1}, /*keepdim=*/true);                // [k, 1]
-  const at::Tensor a = at::mm(q.t(), source.inverse) * s;                       // [k, p]
-  const at::Tensor spread = (at::mm(a, View(moments.source)) * a).sum(1);       // E z_i^2
+  const at::Tensor projected = at::mm(q.t(), m);                           // [k, q]
+  const at::Tensor s = projected.norm(2, {1}, /*keepdim=*/true);           // [k, 1]
+  const at::Tensor a = at::mm(q.t(), source.inverse) * s;                  // [k, p]
+  const at::Tensor spread = (at::mm(a, View(moments.source)) * a).sum(1);  // E z_i^2
   const double largest = spread.max().item<double>();
   const at::Tensor order = std::get<1>(spread.sort(/*dim=*/0, /*descending=*/true));
   std::int64_t rank = (spread > largest * kLeastImportance).sum().item<std::int64_t>();

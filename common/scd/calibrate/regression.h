@@ -9,11 +9,11 @@
 //
 //   G = C^-1 (C_xy + lambda B0),   M = C^1/2 G W^1/2.
 //
-// An orthonormal Q [p, r] gives A = diag(s) Q^T C^-1/2 and B = W^-1/2 (Q^T M)^T diag(1 / s), s_i the
-// norm of row i of Q^T M: the best decoder for that encoder. The left singular vectors of M are the
-// best Q for every rank at once (reduced-rank regression; A. Izenman, "Reduced-rank regression for
-// the multivariate linear model", 1975). Scaled by s, a component has its natural spread in units
-// of the weighted output, so an error dz costs |dz|^2; unit variances would make every noisy
+// An orthonormal Q [p, r] gives A = diag(s) Q^T C^-1/2 and B = W^-1/2 (Q^T M)^T diag(1 / s), s_i
+// the norm of row i of Q^T M: the best decoder for that encoder. The left singular vectors of M are
+// the best Q for every rank at once (reduced-rank regression; A. Izenman, "Reduced-rank regression
+// for the multivariate linear model", 1975). Scaled by s, a component has its natural spread in
+// units of the weighted output, so an error dz costs |dz|^2; unit variances would make every noisy
 // component as loud as the first.
 #pragma once
 

@@ -37,14 +37,15 @@ Json Data(const ReportInput& in, std::int64_t source_width) {
           {"digest", in.set.Digest()},
           {"learned_documents", in.split.learned.size()},
           {"learned_tokens", in.split.learned_tokens},
-          {"tokens_per_input", static_cast<double>(in.split.learned_tokens) /
-                                   static_cast<double>(source_width)},
+          {"tokens_per_input",
+           static_cast<double>(in.split.learned_tokens) / static_cast<double>(source_width)},
           {"held_out_documents", in.scores.documents},
           {"held_out_predictions", in.scores.tokens}};
 }
 
 Json Score(const WayScore& s, double bytes) {
-  return {{"name", s.name}, {"bytes_per_token", bytes}, {"kl", s.kl}, {"kl_error", s.kl_error},
+  return {{"name", s.name}, {"bytes_per_token", bytes},
+          {"kl", s.kl},     {"kl_error", s.kl_error},
           {"nll", s.nll},   {"top1", s.top1}};
 }
 
@@ -72,13 +73,12 @@ std::string CalibrationReport(const ReportInput& in) {
     row["ridge"] = spec.regression.ridge;
     candidates.push_back(std::move(row));
   }
-  const Json report = {
-      {"chosen", in.candidates[in.chosen].spec.name},
-      {"reference_nll", in.scores.reference_nll},
-      {"candidates", candidates},
-      {"options", Options(in.options)},
-      {"data", Data(in, in.codecs[in.chosen].identity.source_width())},
-      {"layers", Layers(in.codecs[in.chosen], in.candidates[in.chosen])}};
+  const Json report = {{"chosen", in.candidates[in.chosen].spec.name},
+                       {"reference_nll", in.scores.reference_nll},
+                       {"candidates", candidates},
+                       {"options", Options(in.options)},
+                       {"data", Data(in, in.codecs[in.chosen].identity.source_width())},
+                       {"layers", Layers(in.codecs[in.chosen], in.candidates[in.chosen])}};
   // Paths need not be UTF-8.
   return report.dump(-1, ' ', false, Json::error_handler_t::replace);
 }

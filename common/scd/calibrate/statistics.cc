@@ -15,8 +15,8 @@ Matrix Central(const Matrix& sum, double n, const std::vector<double>& left,
   Matrix m = sum;
   for (std::int64_t i = 0; i < m.rows; ++i) {
     for (std::int64_t j = 0; j < m.cols; ++j) {
-      m.at(i, j) = m.at(i, j) / n - left[static_cast<std::size_t>(i)] *
-                                        right[static_cast<std::size_t>(j)];
+      m.at(i, j) =
+          m.at(i, j) / n - left[static_cast<std::size_t>(i)] * right[static_cast<std::size_t>(j)];
     }
   }
   return m;

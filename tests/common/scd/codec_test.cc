@@ -186,8 +186,7 @@ TEST(CodecTest, WrongFilesAreNamed) {
   EXPECT_THAT(message("\"hidden\":\"6\"", "\"hidden\":\"5\""), HasSubstr("layer 0: mean"));
   EXPECT_THAT(message("\"tokenizer\"", "\"tokenizes\""), HasSubstr("no 'tokenizer'"));
   EXPECT_THAT(message("layers.1.bits", "layers.9.bits"), HasSubstr("layers.1.bits"));
-  EXPECT_EQ(LoadCodec(dir.File("none.safetensors")).status().code(),
-            absl::StatusCode::kNotFound);
+  EXPECT_EQ(LoadCodec(dir.File("none.safetensors")).status().code(), absl::StatusCode::kNotFound);
 }
 
 }  // namespace

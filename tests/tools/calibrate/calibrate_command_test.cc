@@ -44,11 +44,13 @@ class CalibrateCommandTest : public testing::Test {
     dir_.Write("text.txt", text);
   }
   std::vector<std::string> Words(const std::vector<std::string>& more = {}) const {
-    std::vector<std::string> words = {
-        "--producer", dir_.File("base"),     "--consumer", dir_.File("tuned"),
-        "--data",     dir_.File("text.txt"), "--out",      dir_.File("codec.safetensors"),
-        "--prefix",   "64",                  "--held-out", "2",
-        "--threads",  "1"};
+    std::vector<std::string> words = {"--producer", dir_.File("base"),
+                                      "--consumer", dir_.File("tuned"),
+                                      "--data",     dir_.File("text.txt"),
+                                      "--out",      dir_.File("codec.safetensors"),
+                                      "--prefix",   "64",
+                                      "--held-out", "2",
+                                      "--threads",  "1"};
     words.insert(words.end(), more.begin(), more.end());
     return words;
   }

@@ -112,8 +112,8 @@ TEST(CalibrationTest, EverySourceAndMetricMakesACodec) {
 }
 
 std::string Failure(TinyPair& tiny, const CalibrationOptions& options, int documents = 8) {
-  const auto result = Calibrate(tiny.pair(), RandomDocuments(documents, 100, 1), options,
-                                tiny.executor());
+  const auto result =
+      Calibrate(tiny.pair(), RandomDocuments(documents, 100, 1), options, tiny.executor());
   EXPECT_EQ(result.status().code(), absl::StatusCode::kInvalidArgument);
   return std::string(result.status().message());
 }
@@ -130,8 +130,7 @@ TEST(CalibrationTest, WhatIsWrongIsNamed) {
   TinyPair other(0, {.layers = 2});
   CalibrationPair mixed = tiny.pair();
   mixed.consumer = other.pair().consumer;
-  const auto result =
-      Calibrate(mixed, RandomDocuments(8, 100, 1), Options(48), tiny.executor());
+  const auto result = Calibrate(mixed, RandomDocuments(8, 100, 1), Options(48), tiny.executor());
   EXPECT_THAT(std::string(result.status().message()),
               HasSubstr("layers: 3 at the producer, 2 at the consumer"));
 }

@@ -90,7 +90,8 @@ TEST(DocumentsTest, WhatIsWrongIsNamed) {
 
 DocumentSet Numbered(int count) {
   DocumentSet set;
-  for (int i = 0; i < count; ++i) set.documents.push_back({.tokens = std::vector<std::int32_t>(100, i)});
+  for (int i = 0; i < count; ++i)
+    set.documents.push_back({.tokens = std::vector<std::int32_t>(100, i)});
   return set;
 }
 

@@ -22,10 +22,9 @@ std::vector<const Document*> All(const DocumentSet& set) {
 TEST(HeldOutTest, EqualModelsHandOverWithoutLoss) {
   TinyPair tiny(0);
   const DocumentSet set = RandomDocuments(3, 128, 1);
-  const auto scores =
-      ScoreHeldOut(tiny.pair().producer, tiny.pair().consumer, All(set),
-                   {UncodedWay("raw", tiny.pair().consumer, tiny.executor())}, kOptions,
-                   tiny.executor());
+  const auto scores = ScoreHeldOut(tiny.pair().producer, tiny.pair().consumer, All(set),
+                                   {UncodedWay("raw", tiny.pair().consumer, tiny.executor())},
+                                   kOptions, tiny.executor());
   ASSERT_TRUE(scores.ok()) << scores.status();
   ASSERT_EQ(scores->ways.size(), 1U);
   EXPECT_EQ(scores->ways[0].name, "raw");
@@ -39,8 +38,8 @@ TEST(HeldOutTest, ReferenceIsTheConsumersOwnSurprisal) {
   TinyPair tiny(0.5f);
   const ProbedModel& consumer = tiny.pair().consumer;
   const DocumentSet set = RandomDocuments(4, 128, 2);
-  const auto scores = ScoreHeldOut(tiny.pair().producer, consumer, All(set), {}, kOptions,
-                                   tiny.executor());
+  const auto scores =
+      ScoreHeldOut(tiny.pair().producer, consumer, All(set), {}, kOptions, tiny.executor());
   ASSERT_TRUE(scores.ok()) << scores.status();
   double sum = 0;
   std::int64_t count = 0;

@@ -38,7 +38,8 @@ TEST(QuantiserTest, GaussianLevelsAreThoseOfMax) {
     const std::size_t half = std::size_t{1} << (bits - 1);
     ASSERT_EQ(levels.size(), 2 * half);
     for (std::size_t i = 0; i < half; ++i) {
-      // Lloyd's steps shorten as they come near: a level may be 1 % off where its distortion is not.
+      // Lloyd's steps shorten as they come near: a level may be 1 % off where its distortion is
+      // not.
       EXPECT_NEAR(levels[half + i], table[bits - 1][i], 0.01 * table[bits - 1][i] + 0.002);
       EXPECT_NEAR(levels[half - 1 - i], -table[bits - 1][i], 0.01 * table[bits - 1][i] + 0.002);
     }
@@ -79,7 +80,8 @@ TEST(QuantiserTest, LevelsAscendWhateverTheSamples) {
       EXPECT_EQ(levels.size(), std::size_t{1} << bits);
       EXPECT_EQ(std::adjacent_find(levels.begin(), levels.end(), std::greater_equal<>()),
                 levels.end());
-      EXPECT_TRUE(std::all_of(levels.begin(), levels.end(), [](float x) { return std::isfinite(x); }));
+      EXPECT_TRUE(
+          std::all_of(levels.begin(), levels.end(), [](float x) { return std::isfinite(x); }));
     }
   }
 }

@@ -60,8 +60,7 @@ Matrix First(const Matrix& a, std::int64_t rows) {
 
 // x -> y, [p, q], of the first components.
 Matrix MapOf(const LinearCode& code, std::int64_t rank) {
-  return Product(Transposed(First(code.encoder, rank)),
-                 First(Transposed(code.decoder), rank));
+  return Product(Transposed(First(code.encoder, rank)), First(Transposed(code.decoder), rank));
 }
 
 TEST(RegressionTest, FullRankIsRidgeTowardsThePrior) {
@@ -86,9 +85,9 @@ TEST(RegressionTest, WithoutPriorItIsRidgeTowardsZero) {
   const LinearCode code = FitLinearCode(p.moments, p.metric, {}, {.ridge = 0.2});
   EXPECT_LT(LargestDifference(MapOf(code, code.rank()), Solve(p.WithRidge(0.2), p.moments.cross)),
             1e-9);
-  EXPECT_LT(LargestDifference(LeastSquares(p.moments, 0.2),
-                              Solve(p.WithRidge(0.2), p.moments.cross)),
-            1e-9);
+  EXPECT_LT(
+      LargestDifference(LeastSquares(p.moments, 0.2), Solve(p.WithRidge(0.2), p.moments.cross)),
+      1e-9);
 }
 
 // Alternating least squares over A [p, r] and B [r, q] from a random start: another way to the
@@ -101,8 +100,8 @@ double AlternatingExcess(const Problem& p, std::int64_t rank, double ridge, std:
   for (int i = 0; i < 3000; ++i) {
     // A = G W B^T (B W B^T)^-1, B = (A^T C A)^-1 A^T C G.
     const Matrix bw = Product(b, p.metric);
-    a = Transposed(Solve(Product(bw, Transposed(b)),
-                         Transposed(Product(p.Best(ridge), Transposed(bw)))));
+    a = Transposed(
+        Solve(Product(bw, Transposed(b)), Transposed(Product(p.Best(ridge), Transposed(bw)))));
     b = Solve(Product(Product(Transposed(a), c), a), Product(Transposed(a), cg));
   }
   return p.Excess(Product(a, b), ridge);
@@ -121,9 +120,9 @@ TEST(RegressionTest, EveryRankIsTheBestOfItsRank) {
           Product(RandomMatrix(kP, rank, 100 + seed), RandomMatrix(rank, kQ, 200 + seed));
       EXPECT_LT(ours, p.Excess(rival, ridge));
       // Near the solution as well.
-      const Matrix near = Product(Plus(Transposed(First(code.encoder, rank)),
-                                       RandomMatrix(kP, rank, 300 + seed), 1e-3),
-                                  First(Transposed(code.decoder), rank));
+      const Matrix near = Product(
+          Plus(Transposed(First(code.encoder, rank)), RandomMatrix(kP, rank, 300 + seed), 1e-3),
+          First(Transposed(code.decoder), rank));
       EXPECT_LE(ours, p.Excess(near, ridge) + 1e-9 * scale);
     }
   }
