@@ -1,12 +1,15 @@
-// `baton inspect`: what is in a model file or a Hugging Face folder, and whether an adapter fits
-// it.
+// `baton inspect`: what is in a model file, a Hugging Face folder or a codec, and whether an
+// adapter fits a model.
 #include <filesystem>
 #include <iostream>
 #include <map>
 #include <memory>
+#include <numeric>
 #include <string>
+#include <vector>
 
 #include "CLI/CLI.hpp"
+#include "common/scd/codec.h"
 #include "common/weights/lora.h"
 #include "common/weights/model_source.h"
 #include "nlohmann/json.hpp"
@@ -74,7 +77,8 @@ nlohmann::json DescribeModel(const ModelSource& source, const InspectOptions& o)
   return out;
 }
 
-void PrintText(const nlohmann::json& j, const std::string& indent = "") {
+template <typename Json>
+void PrintText(const Json& j, const std::string& indent = "") {
   for (const auto& [key, value] : j.items()) {
     if (value.is_object()) {
       std::cout << indent << key << ":\n";
@@ -87,7 +91,7 @@ void PrintText(const nlohmann::json& j, const std::string& indent = "") {
       }
     } else {
       std::cout << indent << key << ": "
-                << (value.is_string() ? value.get<std::string>() : value.dump()) << "\n";
+                << (value.is_string() ? value.template get<std::string>() : value.dump()) << "\n";
     }
   }
 }
@@ -109,12 +113,73 @@ nlohmann::json DescribeAdapter(const LoraAdapter& adapter) {
   return out;
 }
 
+nlohmann::ordered_json DescribeCodec(const Codec& codec, const std::string& path) {
+  const CodecIdentity& id = codec.identity;
+  const double raw = 2.0 * 2.0 * static_cast<double>(id.layers * id.kv_dim());
+  nlohmann::ordered_json out = {{"path", path},
+                                {"format", "codec"},
+                                {"version", kCodecVersion},
+                                {"digest", codec.Digest()},
+                                {"encoder_digest", codec.EncoderDigest()},
+                                {"producer_weights", id.producer_weights},
+                                {"consumer_weights", id.consumer_weights},
+                                {"tokenizer", id.tokenizer},
+                                {"source", CodeSourceName(id.source)},
+                                {"layers", id.layers},
+                                {"hidden", id.hidden},
+                                {"kv_heads", id.kv_heads},
+                                {"head_dim", id.head_dim},
+                                {"bytes_per_token", codec.bytes_per_token()},
+                                {"part_of_raw_fp16", codec.bytes_per_token() / raw}};
+  std::vector<std::int64_t> ranks, bits;
+  for (const CodecLayer& layer : codec.layers) {
+    ranks.push_back(layer.rank());
+    bits.push_back(std::accumulate(layer.bits.begin(), layer.bits.end(), std::int64_t{0}));
+  }
+  out["rank_of_layers"] = ranks;
+  out["bits_of_layers"] = bits;
+  // Carried by the file and never relied on: shown as far as it is what calibration writes.
+  const auto report = nlohmann::ordered_json::parse(codec.report, nullptr, false);
+  out["report"] = report.is_object() ? report : nlohmann::ordered_json::object();
+  return out;
+}
+
+// One line for each candidate: the table that calibration printed.
+void PrintCandidates(const nlohmann::ordered_json& report) {
+  if (!report.contains("candidates") || !report["candidates"].is_array()) return;
+  std::cout << "candidates:\n";
+  for (const auto& row : report["candidates"]) {
+    if (row.is_object()) std::cout << "  " << row.dump() << "\n";
+  }
+}
+
 int Fail(const absl::Status& status) {
   std::cerr << "baton: " << status.message() << "\n";
   return 1;
 }
 
+int InspectCodec(const InspectOptions& o) {
+  const auto codec = LoadCodec(o.path);
+  if (!codec.ok()) return Fail(codec.status());
+  nlohmann::ordered_json out = DescribeCodec(*codec, o.path);
+  if (o.json) {
+    std::cout << out.dump(2) << "\n";
+    return 0;
+  }
+  const nlohmann::ordered_json report = out["report"];
+  out.erase("report");
+  PrintText(out);
+  for (const char* key : {"chosen", "reference_nll", "options", "data"}) {
+    if (report.contains(key)) std::cout << key << ": " << report[key].dump() << "\n";
+  }
+  PrintCandidates(report);
+  return 0;
+}
+
 int RunInspect(const InspectOptions& o) {
+  if (o.path.ends_with(".safetensors") && std::filesystem::is_regular_file(o.path)) {
+    return InspectCodec(o);
+  }
   if (std::filesystem::exists(o.path + "/adapter_config.json") &&
       !std::filesystem::exists(o.path + "/config.json")) {
     return Fail(absl::InvalidArgumentError(
@@ -140,8 +205,10 @@ int RunInspect(const InspectOptions& o) {
 
 void AddInspectCommand(CLI::App& app, int& exit_code) {
   auto options = std::make_shared<InspectOptions>();
-  CLI::App* cmd = app.add_subcommand("inspect", "show what a model file or folder holds");
-  cmd->add_option("path", options->path, "a .gguf file or a Hugging Face folder")->required();
+  CLI::App* cmd = app.add_subcommand("inspect", "show what a model or a codec holds");
+  cmd->add_option("path", options->path,
+                  "a .gguf file, a Hugging Face folder, or a codec (.safetensors)")
+      ->required();
   cmd->add_option("--adapter", options->adapter, "a PEFT LoRA folder to check against the model");
   cmd->add_flag("--tensors", options->tensors, "list every tensor");
   cmd->add_flag("--digest", options->digest, "hash the weights (reads the whole file)");

@@ -49,6 +49,8 @@ void Progress::Update(std::int64_t done) {
   const std::chrono::nanoseconds now = clock_.Now();
   MutexLock lock(mu_);
   const bool last = done >= total_;
+  if (finished_) return;
+  finished_ = last;
   if (!last && now - said_ < (terminal_ ? std::chrono::nanoseconds(kRedraw) : kLineEvery)) return;
   said_ = now;
   const std::string line = ProgressLine(done, total_, what_, now - begin_);

@@ -30,7 +30,7 @@ class Progress {
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
 
-  // Never goes back. The last one is always shown.
+  // `done` of the total; the total is always shown, once.
   void Update(std::int64_t done);
 
  private:
@@ -42,6 +42,7 @@ class Progress {
   Mutex mu_;
   std::chrono::nanoseconds said_ GUARDED_BY(mu_);
   bool line_open_ GUARDED_BY(mu_) = false;
+  bool finished_ GUARDED_BY(mu_) = false;
 };
 
 }  // namespace baton

@@ -24,8 +24,7 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> ReadModelTokenizer(const Source& sour
     return Tokenizer::FromJson(source.tokenizer_json(), source.tokenizer_config_json());
   }
   if (!source.tokenizer_vocabulary().empty()) {
-    return Tokenizer::FromVocabulary(source.tokenizer_vocabulary(),
-                                     source.tokenizer_config_json());
+    return Tokenizer::FromVocabulary(source.tokenizer_vocabulary(), source.tokenizer_config_json());
   }
   return absl::NotFoundError(source.path() + ": no tokenizer.json, tokenizer.model or *.tiktoken");
 }

@@ -90,8 +90,8 @@ class Command {
     o.progress = [this](std::string_view stage, std::int64_t done, std::int64_t total) {
       stages_(stage, done, total);
     };
-    BATON_ASSIGN_OR_RETURN(const DocumentSet set, ReadDocuments(options_.data, *loaded.tokenizer,
-                                                                DocumentTokens(o)));
+    BATON_ASSIGN_OR_RETURN(const DocumentSet set,
+                           ReadDocuments(options_.data, *loaded.tokenizer, DocumentTokens(o)));
     BATON_ASSIGN_OR_RETURN(const CalibrationResult result,
                            Calibrate(loaded.pair, set, o, *executor_));
     BATON_RETURN_IF_ERROR(SaveCodec(result.codec, options_.out));
@@ -116,14 +116,14 @@ class Command {
     BATON_ASSIGN_OR_RETURN(loaded.tokenizer, ReadModelTokenizer(*producer));
     BATON_ASSIGN_OR_RETURN(const auto consumer_tokenizer, ReadModelTokenizer(*consumer));
     if (loaded.tokenizer->digest() != consumer_tokenizer->digest()) {
-      return absl::InvalidArgumentError(
-          Cat("tokenizer: the consumer's gives other ids (", consumer_tokenizer->digest(),
-              ") than the producer's (", loaded.tokenizer->digest(), ")"));
+      return absl::InvalidArgumentError(Cat("tokenizer: the consumer's gives other ids (",
+                                            consumer_tokenizer->digest(), ") than the producer's (",
+                                            loaded.tokenizer->digest(), ")"));
     }
     std::optional<LoraAdapter> adapter;
     if (!options_.adapter.empty()) {
-      BATON_ASSIGN_OR_RETURN(adapter, LoadLoraAdapter(options_.adapter, options_.adapter,
-                                                      consumer->config()));
+      BATON_ASSIGN_OR_RETURN(
+          adapter, LoadLoraAdapter(options_.adapter, options_.adapter, consumer->config()));
     }
     CalibrationPair& pair = loaded.pair;
     pair.tokenizer = loaded.tokenizer->digest();
@@ -157,10 +157,10 @@ class Command {
                              "NLL", "top-1");
     std::cout << fmt::format("{:<10}{:>10}{:>10.4f}{:>9}{:>9.4f}{:>9.3f}\n", "own", "", 0.0, "",
                              s.reference_nll, 1.0);
-    for (const WayScore& way : s.ways) {
-      const double bytes = &way == &s.ways.front() ? raw : result.codec.bytes_per_token();
+    for (std::size_t i = 0; i < s.ways.size(); ++i) {
+      const WayScore& way = s.ways[i];
       std::cout << fmt::format("{:<10}{:>10.0f}{:>10.4f}{:>9.4f}{:>9.4f}{:>9.3f}\n", way.name,
-                               bytes, way.kl, way.kl_error, way.nll, way.top1);
+                               result.bytes_per_token[i], way.kl, way.kl_error, way.nll, way.top1);
     }
     std::cout << fmt::format(
         "{} predictions of {} held-out documents. {}: \"{}\", {} bytes per token ({:.1f} % of raw "

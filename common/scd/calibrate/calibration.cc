@@ -34,8 +34,10 @@ absl::Status CheckPair(const ModelConfig& p, const ModelConfig& c) {
 }
 
 absl::Status CheckOptions(const CalibrationOptions& o, const ModelConfig& p, const ModelConfig& c) {
-  if (!(o.bytes_per_token > 0) || o.bytes_per_token > 8.0 * RawBytesPerToken(p)) {
-    return Bad(Cat("bytes_per_token: ", o.bytes_per_token, "; raw fp16 is ", RawBytesPerToken(p)));
+  // One bit for every layer; and nobody sends more than raw.
+  const double least = static_cast<double>(p.layers) / 8, most = RawBytesPerToken(p);
+  if (!(o.bytes_per_token >= least && o.bytes_per_token <= most)) {
+    return Bad(Cat("bytes_per_token: ", o.bytes_per_token, "; allowed: ", least, " to ", most));
   }
   if (!(o.ridge > 0) || !std::isfinite(o.ridge)) return Bad(Cat("ridge: ", o.ridge));
   if (o.prefix < 2 * kSinkRows || o.continuation < 2) {
@@ -167,6 +169,8 @@ class Calibration {
     }
     CalibrationResult result{
         .codec = codecs_[best], .chosen = candidates_[best].spec.name, .scores = scores};
+    result.bytes_per_token.push_back(RawBytesPerToken(pair_.producer.model->config()));
+    for (const Codec& codec : codecs_) result.bytes_per_token.push_back(codec.bytes_per_token());
     result.codec.report = CalibrationReport({.options = options_,
                                              .set = set_,
                                              .split = split_,

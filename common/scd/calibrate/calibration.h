@@ -61,7 +61,8 @@ inline std::int32_t DocumentTokens(const CalibrationOptions& options) {
 struct CalibrationResult {
   Codec codec;  // with its report
   std::string chosen;
-  HeldOutScores scores;  // uncoded raw K/V first, then each candidate
+  HeldOutScores scores;                 // uncoded raw K/V first, then each candidate
+  std::vector<double> bytes_per_token;  // of each of these ways
 };
 
 // Bytes of one token's K/V in fp16, what `raw` sends.

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
+#include <limits>
 #include <utility>
 
 #include "common/scd/calibrate/bit_allocation.h"
@@ -147,6 +148,8 @@ Candidate MakeCandidate(const CandidateSpec& spec, const PairStatistics& statist
   for (std::size_t l = 0; l < statistics.layers.size(); ++l) {
     fitted.push_back(FitLayer(spec, statistics, metrics, l));
     errors.insert(errors.end(), fitted.back().errors.begin(), fitted.back().errors.end());
+    // A codec has a component in every layer.
+    errors[errors.size() - fitted.back().errors.size()][0] = std::numeric_limits<double>::max();
     if (progress) progress(stage, static_cast<std::int64_t>(l) + 1, layers);
   }
   const std::vector<std::uint8_t> bits = AllocateBits(errors, budget_bits);

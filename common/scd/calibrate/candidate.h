@@ -38,7 +38,8 @@ struct TargetMetrics {
   std::vector<Matrix> consumer;
 };
 
-// At most `budget_bits` per token in all. Throws c10::Error when a decomposition does not converge.
+// At most `budget_bits` per token in all, at least one in every layer. Throws c10::Error when a
+// decomposition does not converge.
 Candidate MakeCandidate(const CandidateSpec& spec, const PairStatistics& statistics,
                         const TargetMetrics& metrics, std::int64_t budget_bits,
                         const CalibrationProgress& progress);

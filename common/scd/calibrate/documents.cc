@@ -159,6 +159,13 @@ absl::StatusOr<DocumentSet> ReadDocuments(absl::Span<const std::string> paths,
   return std::move(reader).Finish();
 }
 
+DocumentCut::DocumentCut(const Document& document, std::int32_t max_prefix,
+                         std::int32_t max_continuation) {
+  const auto n = static_cast<std::int32_t>(document.tokens.size());
+  prefix = std::min(max_prefix, n - std::min(max_continuation, n / 3));
+  continuation = std::min(max_continuation, n - prefix) - 1;
+}
+
 absl::StatusOr<DocumentSplit> SplitDocuments(const DocumentSet& set, std::int64_t held_out,
                                              std::int64_t max_tokens, std::uint64_t seed) {
   std::vector<const Document*> order;

@@ -43,6 +43,15 @@ inline constexpr std::int32_t kMinDocumentTokens = 64;
 absl::StatusOr<DocumentSet> ReadDocuments(absl::Span<const std::string> paths,
                                           const Tokenizer& tokenizer, std::int32_t max_tokens);
 
+// What of a document is a prefix that is handed over, and what the consumer runs after it.
+struct DocumentCut {
+  std::int32_t prefix;
+  std::int32_t continuation;  // all of these tokens but the document's last
+
+  // At most so many tokens of each; a shorter document keeps a third to go on.
+  DocumentCut(const Document& document, std::int32_t max_prefix, std::int32_t max_continuation);
+};
+
 struct DocumentSplit {
   std::vector<const Document*> learned;
   std::vector<const Document*> held_out;

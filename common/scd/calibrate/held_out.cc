@@ -23,18 +23,6 @@ struct Sums {
   std::int64_t same = 0;
 };
 
-// What of a document is prefix, and how much is run after it.
-struct Cut {
-  std::int32_t prefix;
-  std::int32_t continuation;  // rows that are run: all but the last token of the document
-
-  Cut(const Document& document, const HeldOutOptions& options) {
-    const auto n = static_cast<std::int32_t>(document.tokens.size());
-    prefix = std::min(options.prefix, n - std::min(options.continuation, n / 3));
-    continuation = std::min(options.continuation, n - prefix) - 1;
-  }
-};
-
 // log p of every token from logits [vocab].
 void LogSoftmax(const float* logits, std::int64_t vocab, double* out) {
   const double lse = LogSumExp(logits, vocab);
@@ -54,7 +42,7 @@ class Scorer {
         executor_(executor) {}
 
   // Sums over the predicted tokens of one document: the reference, then each way.
-  std::vector<Sums> Score(const Document& document, const Cut& cut) {
+  std::vector<Sums> Score(const Document& document, const DocumentCut& cut) {
     for (const auto& sequence : sequences_) sequence->Rewind();
     const absl::Span<const std::int32_t> tokens(document.tokens);
     Run(tokens.subspan(0, static_cast<std::size_t>(cut.prefix)), 0, *sequences_[0]);
@@ -104,7 +92,7 @@ class Scorer {
     }
   }
 
-  std::vector<Sums> Compare(absl::Span<const std::int32_t> tokens, const Cut& cut) {
+  std::vector<Sums> Compare(absl::Span<const std::int32_t> tokens, const DocumentCut& cut) {
     const auto run = tokens.subspan(static_cast<std::size_t>(cut.prefix),
                                     static_cast<std::size_t>(cut.continuation));
     const std::int64_t d = config().hidden;
@@ -203,7 +191,7 @@ absl::StatusOr<HeldOutScores> ScoreHeldOut(const ProbedModel& producer, const Pr
   std::vector<std::vector<double>> kl(ways.size() + 1);
   std::vector<Sums> total(ways.size() + 1);
   for (const Document* document : documents) {
-    const Cut cut(*document, options);
+    const DocumentCut cut(*document, options.prefix, options.continuation);
     const std::vector<Sums> sums = scorer.Score(*document, cut);
     weights.push_back(cut.continuation);
     for (std::size_t w = 0; w < sums.size(); ++w) {

@@ -68,17 +68,14 @@ class Trainer {
 
   absl::StatusOr<Lesson> Prepare(const Document& document, ModelProbe& producer,
                                  ModelProbe& consumer) const {
-    const auto n = static_cast<std::int32_t>(document.tokens.size());
-    const std::int32_t prefix =
-        std::min(options_.prefix, n - std::min(options_.continuation, n / 3));
-    const std::int32_t run = std::min(options_.continuation, n - prefix) - 1;
+    const DocumentCut cut(document, options_.prefix, options_.continuation);
     const absl::Span<const std::int32_t> tokens(document.tokens);
-    const auto before = tokens.subspan(0, static_cast<std::size_t>(prefix));
+    const auto before = tokens.subspan(0, static_cast<std::size_t>(cut.prefix));
     const auto after =
-        tokens.subspan(static_cast<std::size_t>(prefix), static_cast<std::size_t>(run));
+        tokens.subspan(static_cast<std::size_t>(cut.prefix), static_cast<std::size_t>(cut.continuation));
     Lesson lesson;
     lesson.continuation.assign(after.begin(), after.end());
-    lesson.rows = prefix;
+    lesson.rows = cut.prefix;
     std::vector<at::Tensor> own;
     producer.Start(before);
     consumer.Start(before);
@@ -86,7 +83,7 @@ class Trainer {
       const LayerStates& states = producer.RunLayer(layer);
       lesson.codes.push_back(
           Encode(layer, encoder_.source() == CodeSource::kHidden ? states.hidden : states.kv));
-      own.push_back(ToTensor(consumer.RunLayer(layer).kv, prefix));
+      own.push_back(ToTensor(consumer.RunLayer(layer).kv, cut.prefix));
       lesson.sinks.push_back(own.back().slice(0, 0, kSinkRows).clone());
     }
     const at::NoGradGuard no_grad;

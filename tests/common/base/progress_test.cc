@@ -27,6 +27,7 @@ TEST(ProgressTest, LogGetsALineEveryTenSecondsAndTheLast) {
       clock.Advance(milliseconds(250));
       progress.Update(i);
     }
+    progress.Update(100);
   }
   EXPECT_EQ(testing::internal::GetCapturedStderr(),
             "40 of 100 rows (40 %), 4.0/s, 15 s left\n"

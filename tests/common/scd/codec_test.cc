@@ -16,7 +16,7 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 
-// Two layers: source h of width 6, [K | V] of width 4; ranks 3 and 0.
+// Two layers: source h of width 6, [K | V] of width 4; ranks 3 and 1.
 Codec Small() {
   Codec codec;
   codec.identity = {.producer_weights = "aa",
@@ -37,6 +37,11 @@ Codec Small() {
   first.offset = {1, 2, 3, 4};
   CodecLayer second;
   second.mean.resize(6);
+  second.encoder.resize(6, 0.5f);
+  second.bits = {1};
+  second.importance = {1};
+  second.levels = {-1, 1};
+  second.decoder = {1, 2, 3, 4};
   second.offset = {4, 3, 2, 1};
   codec.layers = {first, second};
   codec.report = R"({"chosen":"closed"})";
@@ -72,7 +77,7 @@ TEST(CodecTest, FileHoldsEverything) {
     EXPECT_EQ(got.offset, want.offset);
   }
   EXPECT_EQ(loaded->Digest(), codec.Digest());
-  EXPECT_DOUBLE_EQ(loaded->bytes_per_token(), 6.0 / 8);
+  EXPECT_DOUBLE_EQ(loaded->bytes_per_token(), 7.0 / 8);
 }
 
 TEST(CodecTest, EncoderDigestCoversWhatMakesCodesOnly) {
@@ -122,6 +127,7 @@ TEST(CodecTest, WrongFieldsAreNamed) {
       {"layer 0: bits: 5", [](Codec& c) { c.layers[0].bits[1] = 5; }},
       {"layer 0: bits: 0", [](Codec& c) { c.layers[0].bits[1] = 0; }},
       {"layer 0: rank: 4097", [](Codec& c) { c.layers[0].bits.assign(4097, 1); }},
+      {"layer 1: rank: 0", [](Codec& c) { c.layers[1].bits.clear(); }},
       {"layer 0: mean: 5 numbers, expected 6", [](Codec& c) { c.layers[0].mean.pop_back(); }},
       {"layer 0: encoder: 17 numbers", [](Codec& c) { c.layers[0].encoder.pop_back(); }},
       {"layer 0: importance: 2 numbers", [](Codec& c) { c.layers[0].importance.pop_back(); }},
@@ -180,8 +186,7 @@ TEST(CodecTest, WrongFilesAreNamed) {
   EXPECT_THAT(message("\"hidden\":\"6\"", "\"hidden\":\"5\""), HasSubstr("layer 0: mean"));
   EXPECT_THAT(message("\"tokenizer\"", "\"tokenizes\""), HasSubstr("no 'tokenizer'"));
   EXPECT_THAT(message("layers.1.bits", "layers.9.bits"), HasSubstr("layers.1.bits"));
-  EXPECT_EQ(LoadCodec(dir.File("none.safetensors")).status().code(),
-            absl::StatusCode::kNotFound);
+  EXPECT_EQ(LoadCodec(dir.File("none.safetensors")).status().code(), absl::StatusCode::kNotFound);
 }
 
 }  // namespace

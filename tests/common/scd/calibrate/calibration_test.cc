@@ -1,0 +1,139 @@
+#include "common/scd/calibrate/calibration.h"
+
+#include <algorithm>
+#include <string>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
+#include "tests/common/scd/calibrate/tiny_pair.h"
+
+namespace baton {
+namespace {
+
+using testing::HasSubstr;
+
+CalibrationOptions Options(double bytes) {
+  CalibrationOptions o;
+  o.bytes_per_token = bytes;
+  o.max_tokens = 3000;
+  o.prefix = 96;
+  o.continuation = 32;
+  o.held_out = 4;
+  o.sample_rows = 1024;
+  return o;
+}
+
+CalibrationResult Run(TinyPair& tiny, const CalibrationOptions& options) {
+  auto result = Calibrate(tiny.pair(), RandomDocuments(40, DocumentTokens(options), 11), options,
+                          tiny.executor());
+  if (!result.ok()) throw std::runtime_error(result.status().ToString());
+  return *std::move(result);
+}
+
+const WayScore& Way(const CalibrationResult& r, const std::string& name) {
+  return *std::find_if(r.scores.ways.begin(), r.scores.ways.end(),
+                       [&](const WayScore& w) { return w.name == name; });
+}
+
+// Three layers of 2 * 2 * 16 values: raw fp16 is 384 bytes a token.
+TEST(CalibrationTest, CodecKeepsTheBudgetAndIsTheBestCandidate) {
+  TinyPair tiny(0.5f);
+  const CalibrationResult r = Run(tiny, Options(48));
+  EXPECT_TRUE(CheckCodec(r.codec).ok());
+  EXPECT_LE(r.codec.bytes_per_token(), 48);
+  EXPECT_GT(r.codec.bytes_per_token(), 47);
+  EXPECT_EQ(r.codec.identity.producer_weights, "base");
+  EXPECT_EQ(r.codec.identity.consumer_weights, "tuned");
+  EXPECT_EQ(r.codec.identity.tokenizer, "bytes");
+  EXPECT_EQ(r.codec.identity.source, CodeSource::kHidden);
+  ASSERT_EQ(r.scores.ways.size(), 3U);
+  EXPECT_LE(Way(r, r.chosen).kl, std::min(Way(r, "raw").kl, Way(r, "closed").kl));
+
+  const auto report = nlohmann::json::parse(r.codec.report);
+  EXPECT_EQ(report["chosen"], r.chosen);
+  EXPECT_EQ(report["candidates"].size(), 3U);
+  EXPECT_EQ(report["candidates"][0]["name"], "uncoded");
+  EXPECT_EQ(report["candidates"][0]["bytes_per_token"], 384);
+  EXPECT_EQ(report["data"]["files"][0]["path"], "random.txt");
+  ASSERT_EQ(report["layers"].size(), 3U);
+  for (std::size_t l = 0; l < 3; ++l) {
+    EXPECT_EQ(report["layers"][l]["rank"], r.codec.layers[l].rank());
+    EXPECT_GT(report["layers"][l]["relative_error"], 0);
+    EXPECT_LT(report["layers"][l]["relative_error"], 1.5);
+  }
+}
+
+// What an adapter of q, k, v and o does to the first layer's K/V is a linear map of the producer's
+// states, and nearly so above: aligned codes must beat the base's own K/V, coded or not.
+TEST(CalibrationTest, AlignmentWinsWhereTheConsumersKvIsAMapOfTheStates) {
+  TinyPair tiny(1.0f);
+  const CalibrationResult r = Run(tiny, Options(192));
+  EXPECT_EQ(r.chosen, "closed");
+  EXPECT_LT(Way(r, "closed").kl, Way(r, "uncoded").kl);
+}
+
+TEST(CalibrationTest, SeedDecidesEverything) {
+  TinyPair tiny(0.5f);
+  CalibrationOptions options = Options(32);
+  const CalibrationResult a = Run(tiny, options);
+  const CalibrationResult b = Run(tiny, options);
+  EXPECT_EQ(a.codec.Digest(), b.codec.Digest());
+  EXPECT_EQ(a.codec.report, b.codec.report);
+  options.seed = 5;
+  EXPECT_NE(Run(tiny, options).codec.Digest(), a.codec.Digest());
+}
+
+TEST(CalibrationTest, EqualModelsLoseLessWithMoreBytes) {
+  TinyPair tiny(0);
+  double last = 1e9;
+  for (const double bytes : {12.0, 48.0, 190.0}) {
+    const CalibrationResult r = Run(tiny, Options(bytes));
+    EXPECT_NEAR(Way(r, "uncoded").kl, 0, 1e-9);
+    const double kl = Way(r, "raw").kl;
+    EXPECT_LT(kl, last / 2) << bytes;
+    last = kl;
+  }
+}
+
+TEST(CalibrationTest, EverySourceAndMetricMakesACodec) {
+  TinyPair tiny(0.5f);
+  for (const CodeSource source : {CodeSource::kHidden, CodeSource::kKv}) {
+    for (const Metric metric : {Metric::kIdentity, Metric::kHeuristic}) {
+      CalibrationOptions options = Options(48);
+      options.source = source;
+      options.metric = metric;
+      const CalibrationResult r = Run(tiny, options);
+      EXPECT_EQ(r.codec.identity.source, source);
+      EXPECT_LE(r.codec.bytes_per_token(), 48);
+      EXPECT_LT(Way(r, "raw").kl, 1);
+    }
+  }
+}
+
+std::string Failure(TinyPair& tiny, const CalibrationOptions& options, int documents = 8) {
+  const auto result =
+      Calibrate(tiny.pair(), RandomDocuments(documents, 100, 1), options, tiny.executor());
+  EXPECT_EQ(result.status().code(), absl::StatusCode::kInvalidArgument);
+  return std::string(result.status().message());
+}
+
+TEST(CalibrationTest, WhatIsWrongIsNamed) {
+  TinyPair tiny(0);
+  EXPECT_THAT(Failure(tiny, Options(0)), HasSubstr("bytes_per_token: 0"));
+  EXPECT_THAT(Failure(tiny, Options(385)), HasSubstr("bytes_per_token: 385"));
+  CalibrationOptions o = Options(48);
+  o.prefix = 4000;
+  EXPECT_THAT(Failure(tiny, o), HasSubstr("the models' context is 2048"));
+  EXPECT_THAT(Failure(tiny, Options(48), 4), HasSubstr("none is left to learn from"));
+
+  TinyPair other(0, {.layers = 2});
+  CalibrationPair mixed = tiny.pair();
+  mixed.consumer = other.pair().consumer;
+  const auto result = Calibrate(mixed, RandomDocuments(8, 100, 1), Options(48), tiny.executor());
+  EXPECT_THAT(std::string(result.status().message()),
+              HasSubstr("layers: 3 at the producer, 2 at the consumer"));
+}
+
+}  // namespace
+}  // namespace baton

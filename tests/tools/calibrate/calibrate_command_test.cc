@@ -1,0 +1,107 @@
+#include "tools/calibrate/calibrate_command.h"
+
+#include <string>
+#include <vector>
+
+#include "common/scd/codec.h"
+#include "common/weights/model_source.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/support/temp_dir.h"
+#include "tests/support/tiny_model.h"
+
+namespace baton::tools {
+namespace {
+
+using testing::HasSubstr;
+
+struct Ran {
+  int code;
+  std::string out;
+  std::string err;
+};
+
+Ran Run(std::vector<std::string> words) {
+  words.insert(words.begin(), "baton-calibrate");
+  std::vector<const char*> argv;
+  for (const std::string& w : words) argv.push_back(w.c_str());
+  testing::internal::CaptureStdout();
+  testing::internal::CaptureStderr();
+  Ran ran;
+  ran.code = RunCalibrate(static_cast<int>(argv.size()), argv.data());
+  ran.out = testing::internal::GetCapturedStdout();
+  ran.err = testing::internal::GetCapturedStderr();
+  return ran;
+}
+
+class CalibrateCommandTest : public testing::Test {
+ protected:
+  CalibrateCommandTest() {
+    WriteTinyLlama(dir_.File("base"));
+    WriteTinyLlama(dir_.File("tuned"), {.seed = 2});
+    std::string text;
+    for (int i = 0; i < 4000; ++i) text += static_cast<char>('!' + i * i % 90);
+    dir_.Write("text.txt", text);
+  }
+  std::vector<std::string> Words(const std::vector<std::string>& more = {}) const {
+    std::vector<std::string> words = {"--producer", dir_.File("base"),
+                                      "--consumer", dir_.File("tuned"),
+                                      "--data",     dir_.File("text.txt"),
+                                      "--out",      dir_.File("codec.safetensors"),
+                                      "--prefix",   "64",
+                                      "--held-out", "2",
+                                      "--threads",  "1"};
+    words.insert(words.end(), more.begin(), more.end());
+    return words;
+  }
+  TempDir dir_;
+};
+
+TEST_F(CalibrateCommandTest, WritesACodecOfBothModels) {
+  const Ran ran = Run(Words({"--profile", "economy"}));
+  ASSERT_EQ(ran.code, 0) << ran.err;
+  EXPECT_THAT(ran.out, HasSubstr("uncoded"));
+  EXPECT_THAT(ran.out, HasSubstr("codec.safetensors"));
+  EXPECT_THAT(ran.err, HasSubstr("gathering statistics"));
+  const auto codec = LoadCodec(dir_.File("codec.safetensors"));
+  ASSERT_TRUE(codec.ok()) << codec.status();
+  EXPECT_EQ(codec->identity.producer_weights,
+            (*ModelSource::Open(dir_.File("base")))->WeightsDigest());
+  EXPECT_EQ(codec->identity.consumer_weights,
+            (*ModelSource::Open(dir_.File("tuned")))->WeightsDigest());
+  EXPECT_LE(codec->bytes_per_token(), 384.0 / 12);
+}
+
+TEST_F(CalibrateCommandTest, WhatIsWrongIsSaid) {
+  EXPECT_EQ(Run({}).code, 2);
+  EXPECT_EQ(Run(Words({"--source", "x"})).code, 2);
+  EXPECT_EQ(Run(Words({"--profile", "quality", "--bytes-per-token", "40"})).code, 2);
+  Ran ran = Run(Words({"--bytes-per-token", "4000"}));
+  EXPECT_EQ(ran.code, 1);
+  EXPECT_THAT(ran.err, HasSubstr("bytes_per_token: 4000"));
+  ran = Run(Words({"--adapter", dir_.File("none")}));
+  EXPECT_EQ(ran.code, 1);
+  EXPECT_THAT(ran.err, HasSubstr(dir_.File("none")));
+
+  WriteTinyLlama(dir_.File("small"), {.layers = 2});
+  auto words = Words();
+  words[3] = dir_.File("small");
+  ran = Run(words);
+  EXPECT_EQ(ran.code, 1);
+  EXPECT_THAT(ran.err, HasSubstr("layers: 3 at the producer, 2 at the consumer"));
+
+  WriteTinyLlama(dir_.File("other"), {.vocab = 500});
+  words[3] = dir_.File("other");
+  ran = Run(words);
+  EXPECT_EQ(ran.code, 1);
+  EXPECT_THAT(ran.err, HasSubstr("tokenizer"));
+
+  words = Words();
+  words[7] = dir_.File("none/codec.safetensors");
+  ran = Run(words);
+  EXPECT_EQ(ran.code, 1);
+  EXPECT_THAT(ran.err, HasSubstr("none/codec.safetensors"));
+}
+
+}  // namespace
+}  // namespace baton::tools
