@@ -31,6 +31,10 @@ namespace {
 // Of raw fp16 K/V.
 const std::map<std::string, double> kProfiles = {{"quality", 1.0 / 8}, {"economy", 1.0 / 12}};
 
+const std::map<std::string, Metric> kMetrics = {{"fisher", Metric::kFisher},
+                                                {"heuristic", Metric::kHeuristic},
+                                                {"identity", Metric::kIdentity}};
+
 struct Options {
   std::string producer;
   std::string consumer;
@@ -39,7 +43,7 @@ struct Options {
   std::string out;
   std::string profile = "quality";
   std::string source = "h";
-  std::string metric = "heuristic";
+  std::string metric = "fisher";
   int threads = 0;  // 0: all processors
   CalibrationOptions calibration;
 };
@@ -53,9 +57,9 @@ class Stages {
       stage_ = stage;
       std::cerr << stage_ << "\n";
       const char* what = stage_.starts_with("fitting")   ? "layers"
-                         : stage_.starts_with("judging") ? "documents"
                          : stage_.starts_with("loading") ? "MiB"
-                                                         : "tokens";
+                         : stage_.starts_with("reading") ? "tokens"
+                                                         : "documents";
       bar_.emplace(what, total);
     }
     bar_->Update(done);
@@ -83,7 +87,7 @@ class Command {
     BATON_ASSIGN_OR_RETURN(Loaded loaded, Load());
     CalibrationOptions& o = options_.calibration;
     o.source = options_.source == "h" ? CodeSource::kHidden : CodeSource::kKv;
-    o.metric = options_.metric == "identity" ? Metric::kIdentity : Metric::kHeuristic;
+    o.metric = kMetrics.at(options_.metric);
     o.threads = options_.threads;
     const double raw = RawBytesPerToken(loaded.pair.producer.model->config());
     if (o.bytes_per_token == 0) o.bytes_per_token = raw * kProfiles.at(options_.profile);
@@ -196,7 +200,7 @@ void AddOptions(CLI::App& app, Options& o) {
       ->check(CLI::IsMember({"h", "kv"}));
   app.add_option("--metric", o.metric, "what an error costs")
       ->capture_default_str()
-      ->check(CLI::IsMember({"heuristic", "identity"}));
+      ->check(CLI::IsMember({"fisher", "heuristic", "identity"}));
   app.add_option("--max-tokens", c.max_tokens, "to learn from")
       ->capture_default_str()
       ->check(CLI::Range(std::int64_t{64}, std::int64_t{1} << 40));
@@ -206,6 +210,18 @@ void AddOptions(CLI::App& app, Options& o) {
   app.add_option("--held-out", c.held_out, "documents that judge")
       ->capture_default_str()
       ->check(CLI::Range(1, 100'000));
+  app.add_option("--epochs", c.epochs, "of the trained candidate; 0: none is trained")
+      ->capture_default_str()
+      ->check(CLI::Range(0, 1000));
+  app.add_option("--train-documents", c.train_documents, "to train with, at most")
+      ->capture_default_str()
+      ->check(CLI::Range(std::int64_t{2}, std::int64_t{1} << 20));
+  app.add_option("--train-rank", c.train_rank, "of the trained correction")
+      ->capture_default_str()
+      ->check(CLI::Range(std::int64_t{1}, kMaxCodecRank));
+  app.add_option("--learning-rate", c.learning_rate)
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
   app.add_option("--threads", o.threads, "default: all processors")->check(CLI::Range(1, 1024));
   app.add_option("--seed", c.seed, "of the split and the samples")->capture_default_str();
 }

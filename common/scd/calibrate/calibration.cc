@@ -9,6 +9,8 @@
 
 #include "common/base/status_macros.h"
 #include "common/base/strings.h"
+#include "common/scd/calibrate/fisher.h"
+#include "common/scd/calibrate/kl_training.h"
 #include "common/scd/calibrate/prefix_way.h"
 #include "common/scd/calibrate/report.h"
 
@@ -47,6 +49,10 @@ absl::Status CheckOptions(const CalibrationOptions& o, const ModelConfig& p, con
   if (o.prefix + o.continuation > context) {
     return Bad(Cat("prefix: ", o.prefix, " and ", o.continuation,
                    " tokens after it; the models' context is ", context));
+  }
+  if (o.epochs < 0 || o.train_documents < 2 || o.train_rank < 1 || !(o.learning_rate > 0)) {
+    return Bad(Cat("training: ", o.epochs, " epochs of ", o.train_documents, " documents, rank ",
+                   o.train_rank, ", learning rate ", o.learning_rate));
   }
   if (o.held_out < 1) return Bad(Cat("held_out: ", o.held_out, "; at least 1"));
   if (o.sample_rows < 256) return Bad(Cat("sample_rows: ", o.sample_rows, "; at least 256"));
@@ -105,18 +111,59 @@ class Calibration {
                                              .progress = options_.progress},
                                             executor_));
     if (statistics.tokens == 0) return Bad("documents: nothing after their first tokens");
-    const TargetMetrics metrics = MakeMetrics(statistics);
+    BATON_ASSIGN_OR_RETURN(const TargetMetrics metrics, MakeMetrics(statistics));
     const auto budget = static_cast<std::int64_t>(std::floor(options_.bytes_per_token * 8));
     for (const CandidateSpec& spec : Specs(options_.ridge)) {
       candidates_.push_back(MakeCandidate(spec, statistics, metrics, budget, options_.progress));
       BATON_ASSIGN_OR_RETURN(Codec codec, ToCodec(candidates_.back()));
       codecs_.push_back(std::move(codec));
     }
+    return options_.epochs > 0 ? Train() : absl::OkStatus();
+  }
+
+  // From the first candidate, raw.
+  absl::Status Train() {
+    absl::Span<const Document* const> documents(split_.learned);
+    if (static_cast<std::int64_t>(documents.size()) > options_.train_documents) {
+      documents = documents.first(static_cast<std::size_t>(options_.train_documents));
+    }
+    KlTrainingOptions training;
+    training.rank = options_.train_rank;
+    training.epochs = options_.epochs;
+    training.learning_rate = options_.learning_rate;
+    training.prefix = options_.prefix;
+    training.continuation = options_.continuation;
+    training.judges = std::max<std::int64_t>(1, static_cast<std::int64_t>(documents.size()) / 10);
+    training.seed = options_.seed;
+    training.progress = options_.progress;
+    BATON_ASSIGN_OR_RETURN(
+        KlTrainingResult trained,
+        TrainDecoder(pair_.producer, pair_.consumer, codecs_[0], documents, training, executor_));
+    Candidate candidate;
+    candidate.spec = candidates_[0].spec;
+    candidate.spec.name = "trained";
+    candidate.spec.target = CodeTarget::kConsumer;
+    candidate.layers = trained.codec.layers;
+    candidate.judged_kl = std::move(trained.judged_kl);
+    candidates_.push_back(std::move(candidate));
+    codecs_.push_back(std::move(trained.codec));
     return absl::OkStatus();
   }
 
-  TargetMetrics MakeMetrics(const PairStatistics& statistics) const {
+  absl::StatusOr<TargetMetrics> MakeMetrics(const PairStatistics& statistics) const {
     TargetMetrics metrics;
+    if (options_.metric == Metric::kFisher) {
+      // Whatever is decoded, it is the consumer that reads it.
+      BATON_ASSIGN_OR_RETURN(metrics.consumer, FisherMetric(pair_.consumer, split_.learned,
+                                                            {.documents = options_.fisher_documents,
+                                                             .prefix = options_.prefix,
+                                                             .continuation = options_.continuation,
+                                                             .seed = options_.seed,
+                                                             .progress = options_.progress},
+                                                            executor_));
+      metrics.producer = metrics.consumer;
+      return metrics;
+    }
     const ModelConfig& c = pair_.producer.model->config();
     for (std::size_t l = 0; l < statistics.layers.size(); ++l) {
       if (options_.metric == Metric::kIdentity) {

@@ -7,7 +7,8 @@
 //
 // Least squares towards the consumer's states is not always the better codec: where the consumer
 // has learned new skills, regression to the mean can cost more than alignment wins. So `raw` (the
-// producer's own K/V, coded) is always a candidate, and the lowest held-out KL is what is kept.
+// producer's own K/V, coded) is always a candidate, a third one starts there and is trained for the
+// consumer's predictions (kl_training.h), and the lowest held-out KL is what is kept.
 //
 // Source of the idea: arXiv 2606.07684, section 4 (REUSE).
 #pragma once
@@ -40,13 +41,19 @@ struct CalibrationPair {
 
 struct CalibrationOptions {
   CodeSource source = CodeSource::kHidden;
-  Metric metric = Metric::kHeuristic;
+  Metric metric = Metric::kFisher;
   double bytes_per_token = 0;       // of codes, at most; above 0
   double ridge = 0.1;               // RegressionOptions::ridge
   std::int64_t max_tokens = 65536;  // to learn from
   std::int32_t prefix = 512;        // HeldOutOptions
   std::int32_t continuation = 128;
-  std::int64_t held_out = 16;       // documents that judge, at least 1
+  std::int64_t held_out = 16;  // documents that judge, at least 1
+  // Of the trained candidate; 0 epochs: there is none.
+  int epochs = 3;
+  std::int64_t train_documents = 160;
+  std::int64_t train_rank = 96;
+  double learning_rate = 1e-3;
+  std::int64_t fisher_documents = 32;
   std::int64_t sample_rows = 4096;  // of each layer, for levels
   std::uint64_t seed = 0;
   int threads = 1;               // Torch's own, for the algebra

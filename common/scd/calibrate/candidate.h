@@ -30,6 +30,9 @@ struct Candidate {
   // E |y - y'|_W^2 / E |y - mean y|_W^2 of each layer on the calibration rows: y the consumer's
   // [K | V], y' decoded from quantised codes, W the consumer's metric.
   std::vector<double> relative_error;
+  // Of one that was trained (kl_training.h), by epoch; empty for the others, as relative_error is
+  // for it: its measure is another.
+  std::vector<double> judged_kl;
 };
 
 // The metrics of the two targets, one matrix a layer.

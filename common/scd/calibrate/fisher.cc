@@ -51,8 +51,8 @@ absl::StatusOr<std::vector<Matrix>> FisherMetric(const ProbedModel& model,
     const Document& document = *documents[static_cast<std::size_t>(d)];
     const DocumentCut cut(document, options.prefix, options.continuation);
     const absl::Span<const std::int32_t> tokens(document.tokens);
-    const std::vector<at::Tensor> past = OwnPast(
-        *probe, tokens.subspan(0, static_cast<std::size_t>(cut.prefix)), layers);
+    const std::vector<at::Tensor> past =
+        OwnPast(*probe, tokens.subspan(0, static_cast<std::size_t>(cut.prefix)), layers);
     const at::Tensor said = at::log_softmax(
         differentiable.Logits(tokens.subspan(static_cast<std::size_t>(cut.prefix),
                                              static_cast<std::size_t>(cut.continuation)),

@@ -28,8 +28,8 @@ struct FisherOptions {
   CalibrationProgress progress;  // in documents; may be null
 };
 
-// One matrix [2 * kv_dim, 2 * kv_dim] a layer, all on one scale; 1/1000 of the mean cost is added to
-// each direction. At least one document. RESOURCE_EXHAUSTED. Throws c10::Error.
+// One matrix [2 * kv_dim, 2 * kv_dim] a layer, all on one scale; 1/1000 of the mean cost is added
+// to each direction. At least one document. RESOURCE_EXHAUSTED. Throws c10::Error.
 absl::StatusOr<std::vector<Matrix>> FisherMetric(const ProbedModel& model,
                                                  absl::Span<const Document* const> documents,
                                                  const FisherOptions& options, Executor& executor);

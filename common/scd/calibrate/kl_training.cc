@@ -71,8 +71,8 @@ class Trainer {
     const DocumentCut cut(document, options_.prefix, options_.continuation);
     const absl::Span<const std::int32_t> tokens(document.tokens);
     const auto before = tokens.subspan(0, static_cast<std::size_t>(cut.prefix));
-    const auto after =
-        tokens.subspan(static_cast<std::size_t>(cut.prefix), static_cast<std::size_t>(cut.continuation));
+    const auto after = tokens.subspan(static_cast<std::size_t>(cut.prefix),
+                                      static_cast<std::size_t>(cut.continuation));
     Lesson lesson;
     lesson.continuation.assign(after.begin(), after.end());
     lesson.rows = cut.prefix;

@@ -61,7 +61,15 @@ at::Tensor OverDistances(const at::Tensor& m, const std::vector<at::Tensor>& rot
 }  // namespace
 
 const char* MetricName(Metric metric) {
-  return metric == Metric::kIdentity ? "identity" : "heuristic";
+  switch (metric) {
+    case Metric::kIdentity:
+      return "identity";
+    case Metric::kHeuristic:
+      return "heuristic";
+    case Metric::kFisher:
+      return "fisher";
+  }
+  return "unknown";
 }
 
 QuerySums::QuerySums(std::int64_t heads, std::int64_t head_dim)

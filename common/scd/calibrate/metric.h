@@ -3,6 +3,8 @@
 //
 // `identity`: every number counts alike.
 //
+// `fisher`: measured at the output (fisher.h).
+//
 // `heuristic`: the expected square of what the error does to the attention output, in parts of the
 // stream it is added to. A query head h that puts the weight a_n on row n turns an error dv of a
 // value into a_n W_O^h dv, and an error dk of a key (before RoPE) into a change of its score by
@@ -24,8 +26,8 @@
 
 namespace baton {
 
-enum class Metric { kIdentity, kHeuristic };
-const char* MetricName(Metric metric);  // "identity", "heuristic"
+enum class Metric { kIdentity, kHeuristic, kFisher };
+const char* MetricName(Metric metric);  // "identity", "heuristic", "fisher"
 
 // Sums over one layer's queries, and the energy of its input.
 class QuerySums {

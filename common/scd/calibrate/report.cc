@@ -20,6 +20,11 @@ Json Options(const CalibrationOptions& o) {
           {"continuation", o.continuation},
           {"held_out", o.held_out},
           {"sample_rows", o.sample_rows},
+          {"epochs", o.epochs},
+          {"train_documents", o.train_documents},
+          {"train_rank", o.train_rank},
+          {"learning_rate", o.learning_rate},
+          {"fisher_documents", o.fisher_documents},
           {"seed", o.seed},
           {"threads", o.threads}};
 }
@@ -53,9 +58,10 @@ Json Layers(const Codec& codec, const Candidate& candidate) {
   Json layers = Json::array();
   for (std::size_t l = 0; l < codec.layers.size(); ++l) {
     const CodecLayer& layer = codec.layers[l];
-    layers.push_back({{"rank", layer.rank()},
-                      {"bits", std::accumulate(layer.bits.begin(), layer.bits.end(), 0)},
-                      {"relative_error", candidate.relative_error[l]}});
+    Json row = {{"rank", layer.rank()},
+                {"bits", std::accumulate(layer.bits.begin(), layer.bits.end(), 0)}};
+    if (!candidate.relative_error.empty()) row["relative_error"] = candidate.relative_error[l];
+    layers.push_back(std::move(row));
   }
   return layers;
 }
@@ -71,6 +77,7 @@ std::string CalibrationReport(const ReportInput& in) {
     row["factorisation"] = FactorisationName(spec.regression.factorisation);
     row["target"] = spec.target == CodeTarget::kProducer ? "producer" : "consumer";
     row["ridge"] = spec.regression.ridge;
+    if (!in.candidates[i].judged_kl.empty()) row["judged_kl"] = in.candidates[i].judged_kl;
     candidates.push_back(std::move(row));
   }
   const Json report = {{"chosen", in.candidates[in.chosen].spec.name},
