@@ -11,17 +11,11 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 Json Options(const CalibrationOptions& o) {
-  return {{"source", CodeSourceName(o.source)},
-          {"metric", MetricName(o.metric)},
-          {"bytes_per_token", o.bytes_per_token},
-          {"ridge", o.ridge},
-          {"max_tokens", o.max_tokens},
-          {"prefix", o.prefix},
-          {"continuation", o.continuation},
-          {"held_out", o.held_out},
-          {"sample_rows", o.sample_rows},
-          {"seed", o.seed},
-          {"threads", o.threads}};
+  return {{"source", CodeSourceName(o.source)},   {"metric", MetricName(o.metric)},
+          {"bytes_per_token", o.bytes_per_token}, {"ridge", o.ridge},
+          {"max_tokens", o.max_tokens},           {"prefix", o.prefix},
+          {"continuation", o.continuation},       {"held_out", o.held_out},
+          {"sample_rows", o.sample_rows},         {"seed", o.seed}};
 }
 
 Json Data(const ReportInput& in, std::int64_t source_width) {
