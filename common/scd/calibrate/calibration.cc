@@ -220,8 +220,10 @@ class Calibration {
     for (std::size_t i = 1; i < codecs_.size(); ++i) {
       if (scores.ways[i + 1].kl < scores.ways[best + 1].kl) best = i;
     }
-    CalibrationResult result{
-        .codec = codecs_[best], .chosen = candidates_[best].spec.name, .scores = scores};
+    CalibrationResult result;
+    result.codec = codecs_[best];
+    result.chosen = candidates_[best].spec.name;
+    result.scores = scores;
     result.bytes_per_token.push_back(RawBytesPerToken(pair_.producer.model->config()));
     for (const Codec& codec : codecs_) result.bytes_per_token.push_back(codec.bytes_per_token());
     result.codec.report = CalibrationReport({.options = options_,

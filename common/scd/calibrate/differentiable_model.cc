@@ -6,30 +6,10 @@
 #include <limits>
 
 #include "common/model/model_weights.h"
+#include "common/scd/calibrate/tensors.h"
 
 namespace baton {
 namespace {
-
-at::Tensor Unpack(const PackedMatrix& matrix) {
-  at::Tensor rows = at::empty({matrix.rows(), matrix.cols()}, at::kFloat);
-  for (std::int64_t r = 0; r < matrix.rows(); ++r) {
-    matrix.UnpackRow(r, rows.data_ptr<float>() + r * matrix.cols());
-  }
-  return rows;
-}
-
-// With the adapter's part, where there is one.
-at::Tensor Merged(const PackedMatrix& matrix, const LoraDelta* delta) {
-  at::Tensor w = Unpack(matrix);
-  if (delta == nullptr || delta->parts.empty()) return w;
-  const at::Tensor a = Unpack(delta->a);
-  for (const LoraDelta::Part& part : delta->parts) {
-    const at::Tensor b = Unpack(part.b);
-    w.slice(0, part.column, part.column + b.size(0))
-        .add_(at::mm(b, a.slice(0, part.a_row, part.a_row + b.size(1))));
-  }
-  return w;
-}
 
 // Undefined for an empty vector.
 at::Tensor Vector(const std::vector<float>& values) {
@@ -131,15 +111,15 @@ DifferentiableModel::Weights::Weights(const ProbedModel& of) {
       return adapter == nullptr ? nullptr : &(adapter->layers[i].*part);
     };
     layers.push_back({.input_norm = Vector(from.input_norm),
-                      .qkv = Merged(from.qkv, delta(&AdapterSet::Packed::Layer::qkv)),
+                      .qkv = Unpack(from.qkv, delta(&AdapterSet::Packed::Layer::qkv)),
                       .qkv_bias = Vector(from.qkv_bias),
                       .q_norm = Vector(from.q_norm),
                       .k_norm = Vector(from.k_norm),
-                      .o = Merged(from.o, delta(&AdapterSet::Packed::Layer::o)),
+                      .o = Unpack(from.o, delta(&AdapterSet::Packed::Layer::o)),
                       .o_bias = Vector(from.o_bias),
                       .mlp_norm = Vector(from.post_attention_norm),
-                      .gate_up = Merged(from.gate_up, delta(&AdapterSet::Packed::Layer::gate_up)),
-                      .down = Merged(from.down, delta(&AdapterSet::Packed::Layer::down)),
+                      .gate_up = Unpack(from.gate_up, delta(&AdapterSet::Packed::Layer::gate_up)),
+                      .down = Unpack(from.down, delta(&AdapterSet::Packed::Layer::down)),
                       .window = from.window});
   }
 }

@@ -21,7 +21,7 @@ constexpr std::size_t kMaxFileBytes = std::size_t{1} << 30;
 // A text is tokenised in pieces: an encoder takes no more than kMaxEncodeBytes at once.
 constexpr std::size_t kPieceBytes = std::size_t{1} << 20;
 
-absl::Status Bad(std::string what) { return absl::InvalidArgumentError(std::move(what)); }
+absl::Status BadText(std::string what) { return absl::InvalidArgumentError(std::move(what)); }
 
 absl::Status At(const std::string& where, const absl::Status& status) {
   return absl::Status(status.code(), Cat(where, ": ", StdView(status.message())));
@@ -40,7 +40,7 @@ std::string_view NextPiece(std::string_view text) {
 
 absl::StatusOr<std::vector<std::int32_t>> Encode(const Tokenizer& tokenizer,
                                                  std::string_view text) {
-  if (!IsValidUtf8(text)) return Bad("is not valid UTF-8");
+  if (!IsValidUtf8(text)) return BadText("is not valid UTF-8");
   std::vector<std::int32_t> ids;
   while (!text.empty()) {
     const std::string_view piece = NextPiece(text);
@@ -61,7 +61,7 @@ class Reader {
   absl::Status Read(const std::string& path) {
     const bool lines = path.ends_with(".jsonl");
     if (!lines && !path.ends_with(".txt")) {
-      return Bad(Cat(path, ": neither .txt nor .jsonl"));
+      return BadText(Cat(path, ": neither .txt nor .jsonl"));
     }
     BATON_ASSIGN_OR_RETURN(const std::string text, ReadTextFile(path, kMaxFileBytes));
     set_.files.push_back({.path = path});
@@ -71,7 +71,7 @@ class Reader {
       return At(path, s);
     }
     if (set_.files.back().documents == 0) {
-      return Bad(Cat(path, ": no text of at least ", kMinDocumentTokens, " tokens"));
+      return BadText(Cat(path, ": no text of at least ", kMinDocumentTokens, " tokens"));
     }
     return absl::OkStatus();
   }
@@ -92,15 +92,15 @@ class Reader {
 
   absl::Status AddLine(std::string_view line) {
     const auto row = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
-    if (!row.is_object()) return Bad("not a JSON object");
+    if (!row.is_object()) return BadText("not a JSON object");
     for (const char* field : {"text", "context"}) {
       const auto it = row.find(field);
       if (it == row.end()) continue;
       const auto* text = it->get_ptr<const std::string*>();
-      if (text == nullptr) return Bad(Cat("\"", field, "\" is not a string"));
+      if (text == nullptr) return BadText(Cat("\"", field, "\" is not a string"));
       return AddText(*text);
     }
-    return Bad("neither \"text\" nor \"context\"");
+    return BadText("neither \"text\" nor \"context\"");
   }
 
   absl::Status AddText(std::string_view text) {
@@ -114,7 +114,7 @@ class Reader {
     const std::size_t most = static_cast<std::size_t>(max_tokens_) - begin;
     DocumentSet::File& file = set_.files.back();
     for (std::size_t at = 0; at < ids.size(); at += most) {
-      Document document{.file = set_.files.size() - 1};
+      Document document{.file = set_.files.size() - 1, .tokens = {}};
       if (begin_) document.tokens.push_back(*begin_);
       const std::size_t end = std::min(ids.size(), at + most);
       document.tokens.insert(document.tokens.end(), ids.begin() + static_cast<std::ptrdiff_t>(at),
@@ -152,7 +152,7 @@ std::string DocumentSet::Digest() const {
 absl::StatusOr<DocumentSet> ReadDocuments(absl::Span<const std::string> paths,
                                           const Tokenizer& tokenizer, std::int32_t max_tokens) {
   if (max_tokens < kMinDocumentTokens) {
-    return Bad(Cat("documents of ", max_tokens, " tokens; at least ", kMinDocumentTokens));
+    return BadText(Cat("documents of ", max_tokens, " tokens; at least ", kMinDocumentTokens));
   }
   Reader reader(tokenizer, max_tokens);
   for (const std::string& path : paths) BATON_RETURN_IF_ERROR(reader.Read(path));
@@ -184,8 +184,8 @@ absl::StatusOr<DocumentSplit> SplitDocuments(const DocumentSet& set, std::int64_
     }
   }
   if (split.learned.empty()) {
-    return Bad(Cat(set.documents.size(), " documents, ", held_out,
-                   " of them held out: none is left to learn from"));
+    return BadText(Cat(set.documents.size(), " documents, ", held_out,
+                       " of them held out: none is left to learn from"));
   }
   return split;
 }

@@ -8,14 +8,12 @@
 
 #include "common/base/status_macros.h"
 #include "common/scd/calibrate/differentiable_model.h"
-#include "common/scd/calibrate/held_out.h"
+#include "common/scd/calibrate/metric.h"
 #include "common/scd/calibrate/statistics.h"
 #include "common/scd/calibrate/tensors.h"
 
 namespace baton {
 namespace {
-
-constexpr double kFloor = 1e-3;
 
 // The model's own [K | V] of the prefix, one leaf a layer.
 std::vector<at::Tensor> OwnPast(ModelProbe& probe, absl::Span<const std::int32_t> prefix,
@@ -84,7 +82,7 @@ absl::StatusOr<std::vector<Matrix>> FisherMetric(const ProbedModel& model,
   for (Matrix& sum : sums) {
     at::Tensor w = View(sum);
     w.div_(static_cast<double>(rows));
-    w.diagonal().add_(kFloor * w.trace().item<double>() / static_cast<double>(width));
+    w.diagonal().add_(kMetricFloor * w.trace().item<double>() / static_cast<double>(width));
   }
   return sums;
 }

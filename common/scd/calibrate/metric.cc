@@ -13,29 +13,13 @@ namespace baton {
 namespace {
 
 constexpr int kDistances = 64;
-constexpr double kFloor = 1e-3;
-
-// A packed matrix's rows, as float64.
-at::Tensor Unpack(const PackedMatrix& matrix) {
-  at::Tensor rows = at::empty({matrix.rows(), matrix.cols()}, at::kFloat);
-  for (std::int64_t r = 0; r < matrix.rows(); ++r) {
-    matrix.UnpackRow(r, rows.data_ptr<float>() + r * matrix.cols());
-  }
-  return rows.to(at::kDouble);
-}
 
 // W_O [hidden, heads * head_dim], the adapter's part included.
 at::Tensor OutputProjection(const ProbedModel& of, int layer) {
   const auto at = static_cast<std::size_t>(layer);
-  at::Tensor w = Unpack(of.model->weights().layers[at].o);
-  if (of.adapter == kNoAdapter) return w;
-  const LoraDelta& delta = of.adapters->packed(of.adapter).layers[at].o;
-  for (const LoraDelta::Part& part : delta.parts) {
-    const at::Tensor b = Unpack(part.b);
-    const at::Tensor a = Unpack(delta.a).slice(0, part.a_row, part.a_row + b.size(1));
-    w.slice(0, part.column, part.column + b.size(0)).add_(at::mm(b, a));
-  }
-  return w;
+  const LoraDelta* delta =
+      of.adapter == kNoAdapter ? nullptr : &of.adapters->packed(of.adapter).layers[at].o;
+  return Unpack(of.model->weights().layers[at].o, delta).to(at::kDouble);
 }
 
 // The rotation by `distance` positions of a column [head_dim], as a matrix: HF's half-split form.
@@ -126,7 +110,7 @@ Matrix HeuristicMetric(const ProbedModel& model, int layer, const QuerySums& que
   }
   for (const std::int64_t begin : {std::int64_t{0}, kv_dim}) {
     const at::Tensor diagonal = w.diagonal().slice(0, begin, begin + kv_dim);
-    diagonal.add_(std::max(kFloor * diagonal.mean().item<double>(), 1e-30));
+    diagonal.add_(std::max(kMetricFloor * diagonal.mean().item<double>(), 1e-30));
   }
   w.div_(std::max(queries.Energy(), 1e-30));
   return metric;

@@ -26,6 +26,9 @@
 
 namespace baton {
 
+// No direction is free: this part of the mean cost is added to each.
+inline constexpr double kMetricFloor = 1e-3;
+
 enum class Metric { kIdentity, kHeuristic, kFisher };
 const char* MetricName(Metric metric);  // "identity", "heuristic", "fisher"
 
@@ -52,7 +55,7 @@ class QuerySums {
 
 // The heuristic metric of one layer of `model`. `target`: covariance of its [K | V]
 // [2 * kv_dim, 2 * kv_dim]. `max_distance`: of a query from a key, in tokens; distances up to it
-// count alike. No direction is free: 1/1000 of the mean cost is added to each.
+// count alike. With kMetricFloor.
 Matrix HeuristicMetric(const ProbedModel& model, int layer, const QuerySums& queries,
                        const Matrix& target, std::int32_t max_distance);
 

@@ -33,6 +33,21 @@ at::Tensor ToDouble(const float* rows, std::int64_t count, std::int64_t width) {
   return at::from_blob(const_cast<float*>(rows), {count, width}, at::kFloat).to(at::kDouble);
 }
 
+at::Tensor Unpack(const PackedMatrix& matrix, const LoraDelta* delta) {
+  at::Tensor w = at::empty({matrix.rows(), matrix.cols()}, at::kFloat);
+  for (std::int64_t r = 0; r < matrix.rows(); ++r) {
+    matrix.UnpackRow(r, w.data_ptr<float>() + r * matrix.cols());
+  }
+  if (delta == nullptr || delta->parts.empty()) return w;
+  const at::Tensor a = Unpack(delta->a);
+  for (const LoraDelta::Part& part : delta->parts) {
+    const at::Tensor b = Unpack(part.b);
+    w.slice(0, part.column, part.column + b.size(0))
+        .add_(at::mm(b, a.slice(0, part.a_row, part.a_row + b.size(1))));
+  }
+  return w;
+}
+
 SingleTorchThread::SingleTorchThread() : before_(at::get_num_threads()) { at::set_num_threads(1); }
 
 SingleTorchThread::~SingleTorchThread() { at::set_num_threads(before_); }

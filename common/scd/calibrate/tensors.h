@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 
+#include "common/model/model_weights.h"
 #include "common/scd/calibrate/matrix.h"
 #include "kernels/executor.h"
 
@@ -22,6 +23,8 @@ at::Tensor View(const Matrix& matrix);
 Matrix ToMatrix(const at::Tensor& tensor);
 // A float64 copy of fp32 rows [count, width].
 at::Tensor ToDouble(const float* rows, std::int64_t count, std::int64_t width);
+// A packed matrix as fp32 [rows, cols]; with what an adapter adds to it, unless null.
+at::Tensor Unpack(const PackedMatrix& matrix, const LoraDelta* delta = nullptr);
 
 // While it lives Torch computes on the thread that calls it: what runs side by side is spread by
 // ForEach, over the threads that forward passes use, and has the same bits for any number of them.
