@@ -13,6 +13,7 @@
 #include "common/scd/calibrate/kl_training.h"
 #include "common/scd/calibrate/prefix_way.h"
 #include "common/scd/calibrate/report.h"
+#include "common/scd/calibrate/tensors.h"
 
 namespace baton {
 namespace {
@@ -114,7 +115,8 @@ class Calibration {
     BATON_ASSIGN_OR_RETURN(const TargetMetrics metrics, MakeMetrics(statistics));
     const auto budget = static_cast<std::int64_t>(std::floor(options_.bytes_per_token * 8));
     for (const CandidateSpec& spec : Specs(options_.ridge)) {
-      candidates_.push_back(MakeCandidate(spec, statistics, metrics, budget, options_.progress));
+      candidates_.push_back(
+          MakeCandidate(spec, statistics, metrics, budget, options_.progress, executor_));
       BATON_ASSIGN_OR_RETURN(Codec codec, ToCodec(candidates_.back()));
       codecs_.push_back(std::move(codec));
     }
@@ -151,9 +153,9 @@ class Calibration {
   }
 
   absl::StatusOr<TargetMetrics> MakeMetrics(const PairStatistics& statistics) const {
-    TargetMetrics metrics;
     if (options_.metric == Metric::kFisher) {
       // Whatever is decoded, it is the consumer that reads it.
+      TargetMetrics metrics;
       BATON_ASSIGN_OR_RETURN(metrics.consumer, FisherMetric(pair_.consumer, split_.learned,
                                                             {.documents = options_.fisher_documents,
                                                              .prefix = options_.prefix,
@@ -165,19 +167,22 @@ class Calibration {
       return metrics;
     }
     const ModelConfig& c = pair_.producer.model->config();
-    for (std::size_t l = 0; l < statistics.layers.size(); ++l) {
+    const std::size_t layers = statistics.layers.size();
+    TargetMetrics metrics = {.producer = std::vector<Matrix>(layers),
+                             .consumer = std::vector<Matrix>(layers)};
+    ForEach(executor_, c.layers, [&](std::int64_t layer) {
+      const auto l = static_cast<std::size_t>(layer);
+      const int index = static_cast<int>(layer);
       if (options_.metric == Metric::kIdentity) {
-        metrics.producer.push_back(Matrix::Identity(2 * c.kv_heads * c.head_dim));
-        metrics.consumer.push_back(metrics.producer.back());
-        continue;
+        metrics.producer[l] = metrics.consumer[l] = Matrix::Identity(2 * c.kv_heads * c.head_dim);
+        return;
       }
-      const LayerStatistics& layer = statistics.layers[l];
-      const int index = static_cast<int>(l);
-      metrics.producer.push_back(HeuristicMetric(pair_.producer, index, layer.producer_queries,
-                                                 statistics.Producer(l).target, options_.prefix));
-      metrics.consumer.push_back(HeuristicMetric(pair_.consumer, index, layer.consumer_queries,
-                                                 statistics.Consumer(l).target, options_.prefix));
-    }
+      const LayerStatistics& of = statistics.layers[l];
+      metrics.producer[l] = HeuristicMetric(pair_.producer, index, of.producer_queries,
+                                            statistics.Producer(l).target, options_.prefix);
+      metrics.consumer[l] = HeuristicMetric(pair_.consumer, index, of.consumer_queries,
+                                            statistics.Consumer(l).target, options_.prefix);
+    });
     return metrics;
   }
 

@@ -1,7 +1,6 @@
 #include "common/scd/calibrate/candidate.h"
 
 #include <ATen/ATen.h>
-#include <ATen/Parallel.h>
 
 #include <algorithm>
 #include <array>
@@ -9,6 +8,7 @@
 #include <limits>
 #include <utility>
 
+#include "common/base/mutex.h"
 #include "common/scd/calibrate/bit_allocation.h"
 #include "common/scd/calibrate/quantiser.h"
 #include "common/scd/calibrate/tensors.h"
@@ -47,18 +47,15 @@ void FitQuantisers(const RowReservoir& sample, FittedLayer& layer) {
   const auto rows = static_cast<std::size_t>(sample.size());
   layer.levels.resize(rank);
   layer.errors.resize(rank);
-  at::parallel_for(0, layer.code.rank(), 1, [&](std::int64_t begin, std::int64_t end) {
-    for (auto i = static_cast<std::size_t>(begin); i < static_cast<std::size_t>(end); ++i) {
-      const absl::Span<const float> z(sorted.data_ptr<float>() + i * rows, rows);
-      const double variance = std::max(Distortion(z, {0.0f}), 1e-300);
-      layer.errors[i][0] = layer.code.importance[i];
-      for (std::size_t b = 1; b < kBitChoices.size(); ++b) {
-        layer.levels[i][b] = MakeLevels(z, kBitChoices[b]);
-        layer.errors[i][b] =
-            layer.code.importance[i] * Distortion(z, layer.levels[i][b]) / variance;
-      }
+  for (std::size_t i = 0; i < rank; ++i) {
+    const absl::Span<const float> z(sorted.data_ptr<float>() + i * rows, rows);
+    const double variance = std::max(Distortion(z, {0.0f}), 1e-300);
+    layer.errors[i][0] = layer.code.importance[i];
+    for (std::size_t b = 1; b < kBitChoices.size(); ++b) {
+      layer.levels[i][b] = MakeLevels(z, kBitChoices[b]);
+      layer.errors[i][b] = layer.code.importance[i] * Distortion(z, layer.levels[i][b]) / variance;
     }
-  });
+  }
 }
 
 FittedLayer FitLayer(const CandidateSpec& spec, const PairStatistics& statistics,
@@ -140,28 +137,38 @@ double ErrorOf(const FittedLayer& fitted, const std::uint8_t* bits, const Moment
 
 Candidate MakeCandidate(const CandidateSpec& spec, const PairStatistics& statistics,
                         const TargetMetrics& metrics, std::int64_t budget_bits,
-                        const CalibrationProgress& progress) {
-  std::vector<FittedLayer> fitted;
-  std::vector<BitErrors> errors;
+                        const CalibrationProgress& progress, Executor& executor) {
   const auto layers = static_cast<std::int64_t>(statistics.layers.size());
-  const std::string stage = "fitting " + spec.name;
-  for (std::size_t l = 0; l < statistics.layers.size(); ++l) {
-    fitted.push_back(FitLayer(spec, statistics, metrics, l));
-    errors.insert(errors.end(), fitted.back().errors.begin(), fitted.back().errors.end());
+  std::vector<FittedLayer> fitted(statistics.layers.size());
+  Mutex mu;
+  std::int64_t done = 0;
+  ForEach(executor, layers, [&](std::int64_t l) {
+    const auto at = static_cast<std::size_t>(l);
+    fitted[at] = FitLayer(spec, statistics, metrics, at);
+    MutexLock lock(mu);
+    if (progress) progress("fitting " + spec.name, ++done, layers);
+  });
+  std::vector<BitErrors> errors;
+  for (FittedLayer& layer : fitted) {
     // A codec has a component in every layer.
-    errors[errors.size() - fitted.back().errors.size()][0] = std::numeric_limits<double>::max();
-    if (progress) progress(stage, static_cast<std::int64_t>(l) + 1, layers);
+    layer.errors[0][0] = std::numeric_limits<double>::max();
+    errors.insert(errors.end(), layer.errors.begin(), layer.errors.end());
   }
   const std::vector<std::uint8_t> bits = AllocateBits(errors, budget_bits);
   Candidate candidate;
   candidate.spec = spec;
-  const std::uint8_t* at = bits.data();
-  for (std::size_t l = 0; l < fitted.size(); ++l) {
-    candidate.layers.push_back(Keep(fitted[l], at));
-    candidate.relative_error.push_back(
-        ErrorOf(fitted[l], at, statistics.Consumer(l), metrics.consumer[l]));
-    at += fitted[l].code.rank();
+  candidate.relative_error.resize(fitted.size());
+  std::vector<const std::uint8_t*> bits_of_layer;
+  for (const std::uint8_t* at = bits.data(); const FittedLayer& layer : fitted) {
+    candidate.layers.push_back(Keep(layer, at));
+    bits_of_layer.push_back(at);
+    at += layer.code.rank();
   }
+  ForEach(executor, layers, [&](std::int64_t l) {
+    const auto at = static_cast<std::size_t>(l);
+    candidate.relative_error[at] =
+        ErrorOf(fitted[at], bits_of_layer[at], statistics.Consumer(at), metrics.consumer[at]);
+  });
   return candidate;
 }
 

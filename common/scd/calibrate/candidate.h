@@ -10,6 +10,7 @@
 #include "common/scd/calibrate/matrix.h"
 #include "common/scd/calibrate/regression.h"
 #include "common/scd/codec.h"
+#include "kernels/executor.h"
 
 namespace baton {
 
@@ -45,6 +46,6 @@ struct TargetMetrics {
 // decomposition does not converge.
 Candidate MakeCandidate(const CandidateSpec& spec, const PairStatistics& statistics,
                         const TargetMetrics& metrics, std::int64_t budget_bits,
-                        const CalibrationProgress& progress);
+                        const CalibrationProgress& progress, Executor& executor);
 
 }  // namespace baton

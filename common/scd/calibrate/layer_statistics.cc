@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "common/base/status_macros.h"
+#include "common/scd/calibrate/tensors.h"
 
 namespace baton {
 namespace {
@@ -26,14 +27,14 @@ std::vector<LayerStatistics> EmptyLayers(const ProbedModel& producer, const Prob
 }
 
 void AddLayer(const LayerStates& producer, const LayerStates& consumer, CodeSource source,
-              LayerStatistics& to) {
+              LayerStatistics& to, Executor& executor) {
   const std::int64_t rows = producer.rows - kSinkRows;
   const auto after_sinks = [&](const std::vector<float>& values) {
     return values.data() + static_cast<std::int64_t>(values.size()) / producer.rows * kSinkRows;
   };
   const float* own = after_sinks(producer.kv);
   const float* x = source == CodeSource::kHidden ? after_sinks(producer.hidden) : own;
-  to.sums.Add(rows, x, {after_sinks(consumer.kv), own});
+  to.sums.Add(rows, x, {after_sinks(consumer.kv), own}, executor);
   to.sample.Add(rows, x);
   to.producer_queries.Add(producer, kSinkRows);
   to.consumer_queries.Add(consumer, kSinkRows);
@@ -58,6 +59,7 @@ absl::StatusOr<PairStatistics> GatherStatistics(const ProbedModel& producer,
                                                 const ProbedModel& consumer,
                                                 absl::Span<const Document* const> documents,
                                                 const GatherOptions& options, Executor& executor) {
+  const SingleTorchThread single;
   BATON_ASSIGN_OR_RETURN(auto producing,
                          ModelProbe::Create(producer, options.max_tokens, executor));
   BATON_ASSIGN_OR_RETURN(auto consuming,
@@ -76,7 +78,7 @@ absl::StatusOr<PairStatistics> GatherStatistics(const ProbedModel& producer,
       for (std::size_t l = 0; l < statistics.layers.size(); ++l) {
         const int layer = static_cast<int>(l);
         AddLayer(producing->RunLayer(layer), consuming->RunLayer(layer), options.source,
-                 statistics.layers[l]);
+                 statistics.layers[l], executor);
       }
       statistics.tokens += n - kSinkRows;
     }

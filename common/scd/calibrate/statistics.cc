@@ -22,6 +22,23 @@ Matrix Central(const Matrix& sum, double n, const std::vector<double>& left,
   return m;
 }
 
+// Some rows of a sum, and what is added to them.
+struct Slab {
+  at::Tensor sum, left, right;
+};
+
+constexpr std::int64_t kSlabRows = 96;
+
+// Of sum += left^T right.
+void AddSlabs(Matrix& sum, const at::Tensor& left, const at::Tensor& right,
+              std::vector<Slab>& slabs) {
+  const at::Tensor all = View(sum), transposed = left.t();
+  for (std::int64_t begin = 0; begin < sum.rows; begin += kSlabRows) {
+    const std::int64_t end = std::min(sum.rows, begin + kSlabRows);
+    slabs.push_back({all.slice(0, begin, end), transposed.slice(0, begin, end), right});
+  }
+}
+
 std::vector<double> Mean(const Matrix& sum, double n) {
   std::vector<double> mean = sum.values;
   for (double& x : mean) x /= n;
@@ -37,19 +54,24 @@ PairedSums::PairedSums(std::int64_t source_width, const std::vector<std::int64_t
   }
 }
 
-void PairedSums::Add(std::int64_t rows, const float* source,
-                     absl::Span<const float* const> targets) {
+void PairedSums::Add(std::int64_t rows, const float* source, absl::Span<const float* const> targets,
+                     Executor& executor) {
   if (rows == 0) return;
   const at::Tensor x = ToDouble(source, rows, sum_.cols);
   View(sum_).add_(x.sum(0, /*keepdim=*/true));
-  View(gram_).addmm_(x.t(), x);
+  std::vector<Slab> slabs;
+  AddSlabs(gram_, x, x, slabs);
   for (std::size_t i = 0; i < targets_.size(); ++i) {
     Target& t = targets_[i];
     const at::Tensor y = ToDouble(targets[i], rows, t.sum.cols);
     View(t.sum).add_(y.sum(0, /*keepdim=*/true));
-    View(t.cross).addmm_(x.t(), y);
-    View(t.gram).addmm_(y.t(), y);
+    AddSlabs(t.cross, x, y, slabs);
+    AddSlabs(t.gram, y, y, slabs);
   }
+  ForEach(executor, static_cast<std::int64_t>(slabs.size()), [&](std::int64_t i) {
+    Slab& slab = slabs[static_cast<std::size_t>(i)];
+    slab.sum.addmm_(slab.left, slab.right);
+  });
   count_ += rows;
 }
 

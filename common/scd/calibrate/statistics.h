@@ -2,7 +2,7 @@
 // their number, and a sample of bounded size.
 //
 //   PairedSums sums(p, {q, q});
-//   sums.Add(rows, x, {y0, y1});              // any number of times
+//   sums.Add(rows, x, {y0, y1}, executor);    // any number of times
 //   const Moments m = sums.Finish(0);         // of x and y0
 //
 // The first rows of a text (kSinkRows) are the caller's to leave out: their keys are unlike all
@@ -16,6 +16,7 @@
 
 #include "absl/types/span.h"
 #include "common/scd/calibrate/matrix.h"
+#include "kernels/executor.h"
 
 namespace baton {
 
@@ -38,7 +39,8 @@ class PairedSums {
 
   // `source`: fp32 [rows, source_width]; targets[i]: fp32 [rows, target_widths[i]], of the same
   // tokens. Throws c10::Error when memory runs out.
-  void Add(std::int64_t rows, const float* source, absl::Span<const float* const> targets);
+  void Add(std::int64_t rows, const float* source, absl::Span<const float* const> targets,
+           Executor& executor);
 
   std::int64_t count() const { return count_; }
   // Of the source and target number `target`. Zeros when nothing was added.

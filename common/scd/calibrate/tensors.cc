@@ -1,8 +1,11 @@
 #include "common/scd/calibrate/tensors.h"
 
 #include <ATen/ATen.h>
+#include <ATen/Parallel.h>
 
 #include <cstring>
+#include <exception>
+#include <mutex>
 
 namespace baton {
 
@@ -28,6 +31,25 @@ Matrix ToMatrix(const at::Tensor& tensor) {
 
 at::Tensor ToDouble(const float* rows, std::int64_t count, std::int64_t width) {
   return at::from_blob(const_cast<float*>(rows), {count, width}, at::kFloat).to(at::kDouble);
+}
+
+SingleTorchThread::SingleTorchThread() : before_(at::get_num_threads()) { at::set_num_threads(1); }
+
+SingleTorchThread::~SingleTorchThread() { at::set_num_threads(before_); }
+
+void ForEach(Executor& executor, std::int64_t n, const std::function<void(std::int64_t)>& fn) {
+  const SingleTorchThread single;
+  std::mutex mu;
+  std::exception_ptr thrown;
+  executor.ParallelFor(n, 1, [&](std::int64_t begin, std::int64_t end) {
+    try {
+      for (std::int64_t i = begin; i < end; ++i) fn(i);
+    } catch (...) {
+      const std::lock_guard<std::mutex> lock(mu);
+      if (thrown == nullptr) thrown = std::current_exception();
+    }
+  });
+  if (thrown != nullptr) std::rethrow_exception(thrown);
 }
 
 }  // namespace baton

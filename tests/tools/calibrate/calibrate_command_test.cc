@@ -21,7 +21,7 @@ struct Ran {
   std::string err;
 };
 
-Ran Run(std::vector<std::string> words) {
+Ran Calibrated(std::vector<std::string> words) {
   words.insert(words.begin(), "baton-calibrate");
   std::vector<const char*> argv;
   for (const std::string& w : words) argv.push_back(w.c_str());
@@ -58,7 +58,7 @@ class CalibrateCommandTest : public testing::Test {
 };
 
 TEST_F(CalibrateCommandTest, WritesACodecOfBothModels) {
-  const Ran ran = Run(Words({"--profile", "economy"}));
+  const Ran ran = Calibrated(Words({"--profile", "economy"}));
   ASSERT_EQ(ran.code, 0) << ran.err;
   EXPECT_THAT(ran.out, HasSubstr("uncoded"));
   EXPECT_THAT(ran.out, HasSubstr("codec.safetensors"));
@@ -73,32 +73,32 @@ TEST_F(CalibrateCommandTest, WritesACodecOfBothModels) {
 }
 
 TEST_F(CalibrateCommandTest, WhatIsWrongIsSaid) {
-  EXPECT_EQ(Run({}).code, 2);
-  EXPECT_EQ(Run(Words({"--source", "x"})).code, 2);
-  EXPECT_EQ(Run(Words({"--profile", "quality", "--bytes-per-token", "40"})).code, 2);
-  Ran ran = Run(Words({"--bytes-per-token", "4000"}));
+  EXPECT_EQ(Calibrated({}).code, 2);
+  EXPECT_EQ(Calibrated(Words({"--source", "x"})).code, 2);
+  EXPECT_EQ(Calibrated(Words({"--profile", "quality", "--bytes-per-token", "40"})).code, 2);
+  Ran ran = Calibrated(Words({"--bytes-per-token", "4000"}));
   EXPECT_EQ(ran.code, 1);
   EXPECT_THAT(ran.err, HasSubstr("bytes_per_token: 4000"));
-  ran = Run(Words({"--adapter", dir_.File("none")}));
+  ran = Calibrated(Words({"--adapter", dir_.File("none")}));
   EXPECT_EQ(ran.code, 1);
   EXPECT_THAT(ran.err, HasSubstr(dir_.File("none")));
 
   WriteTinyLlama(dir_.File("small"), {.layers = 2});
   auto words = Words();
   words[3] = dir_.File("small");
-  ran = Run(words);
+  ran = Calibrated(words);
   EXPECT_EQ(ran.code, 1);
   EXPECT_THAT(ran.err, HasSubstr("layers: 3 at the producer, 2 at the consumer"));
 
   WriteTinyLlama(dir_.File("other"), {.vocab = 500});
   words[3] = dir_.File("other");
-  ran = Run(words);
+  ran = Calibrated(words);
   EXPECT_EQ(ran.code, 1);
   EXPECT_THAT(ran.err, HasSubstr("tokenizer"));
 
   words = Words();
   words[7] = dir_.File("none/codec.safetensors");
-  ran = Run(words);
+  ran = Calibrated(words);
   EXPECT_EQ(ran.code, 1);
   EXPECT_THAT(ran.err, HasSubstr("none/codec.safetensors"));
 }

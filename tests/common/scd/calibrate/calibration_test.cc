@@ -24,7 +24,7 @@ CalibrationOptions Options(double bytes) {
   return o;
 }
 
-CalibrationResult Run(TinyPair& tiny, const CalibrationOptions& options) {
+CalibrationResult Made(TinyPair& tiny, const CalibrationOptions& options) {
   auto result = Calibrate(tiny.pair(), RandomDocuments(40, DocumentTokens(options), 11), options,
                           tiny.executor());
   if (!result.ok()) throw std::runtime_error(result.status().ToString());
@@ -39,7 +39,7 @@ const WayScore& Way(const CalibrationResult& r, const std::string& name) {
 // Three layers of 2 * 2 * 16 values: raw fp16 is 384 bytes a token.
 TEST(CalibrationTest, CodecKeepsTheBudgetAndIsTheBestCandidate) {
   TinyPair tiny(0.5f);
-  const CalibrationResult r = Run(tiny, Options(48));
+  const CalibrationResult r = Made(tiny, Options(48));
   EXPECT_TRUE(CheckCodec(r.codec).ok());
   EXPECT_LE(r.codec.bytes_per_token(), 48);
   EXPECT_GT(r.codec.bytes_per_token(), 47);
@@ -68,7 +68,7 @@ TEST(CalibrationTest, CodecKeepsTheBudgetAndIsTheBestCandidate) {
 // states, and nearly so above: aligned codes must beat the base's own K/V, coded or not.
 TEST(CalibrationTest, AlignmentWinsWhereTheConsumersKvIsAMapOfTheStates) {
   TinyPair tiny(1.0f);
-  const CalibrationResult r = Run(tiny, Options(192));
+  const CalibrationResult r = Made(tiny, Options(192));
   EXPECT_EQ(r.chosen, "closed");
   EXPECT_LT(Way(r, "closed").kl, Way(r, "uncoded").kl);
 }
@@ -76,19 +76,19 @@ TEST(CalibrationTest, AlignmentWinsWhereTheConsumersKvIsAMapOfTheStates) {
 TEST(CalibrationTest, SeedDecidesEverything) {
   TinyPair tiny(0.5f);
   CalibrationOptions options = Options(32);
-  const CalibrationResult a = Run(tiny, options);
-  const CalibrationResult b = Run(tiny, options);
+  const CalibrationResult a = Made(tiny, options);
+  const CalibrationResult b = Made(tiny, options);
   EXPECT_EQ(a.codec.Digest(), b.codec.Digest());
   EXPECT_EQ(a.codec.report, b.codec.report);
   options.seed = 5;
-  EXPECT_NE(Run(tiny, options).codec.Digest(), a.codec.Digest());
+  EXPECT_NE(Made(tiny, options).codec.Digest(), a.codec.Digest());
 }
 
 TEST(CalibrationTest, EqualModelsLoseLessWithMoreBytes) {
   TinyPair tiny(0);
   double last = 1e9;
   for (const double bytes : {12.0, 48.0, 190.0}) {
-    const CalibrationResult r = Run(tiny, Options(bytes));
+    const CalibrationResult r = Made(tiny, Options(bytes));
     EXPECT_NEAR(Way(r, "uncoded").kl, 0, 1e-9);
     const double kl = Way(r, "raw").kl;
     EXPECT_LT(kl, last / 2) << bytes;
@@ -103,7 +103,7 @@ TEST(CalibrationTest, EverySourceAndMetricMakesACodec) {
       CalibrationOptions options = Options(48);
       options.source = source;
       options.metric = metric;
-      const CalibrationResult r = Run(tiny, options);
+      const CalibrationResult r = Made(tiny, options);
       EXPECT_EQ(r.codec.identity.source, source);
       EXPECT_LE(r.codec.bytes_per_token(), 48);
       EXPECT_LT(Way(r, "raw").kl, 1);

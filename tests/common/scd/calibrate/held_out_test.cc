@@ -11,7 +11,12 @@
 namespace baton {
 namespace {
 
-constexpr HeldOutOptions kOptions = {.prefix = 96, .continuation = 32};
+HeldOutOptions Options() {
+  HeldOutOptions options;
+  options.prefix = 96;
+  options.continuation = 32;
+  return options;
+}
 
 std::vector<const Document*> All(const DocumentSet& set) {
   std::vector<const Document*> all;
@@ -24,7 +29,7 @@ TEST(HeldOutTest, EqualModelsHandOverWithoutLoss) {
   const DocumentSet set = RandomDocuments(3, 128, 1);
   const auto scores = ScoreHeldOut(tiny.pair().producer, tiny.pair().consumer, All(set),
                                    {UncodedWay("raw", tiny.pair().consumer, tiny.executor())},
-                                   kOptions, tiny.executor());
+                                   Options(), tiny.executor());
   ASSERT_TRUE(scores.ok()) << scores.status();
   ASSERT_EQ(scores->ways.size(), 1U);
   EXPECT_EQ(scores->ways[0].name, "raw");
@@ -39,7 +44,7 @@ TEST(HeldOutTest, ReferenceIsTheConsumersOwnSurprisal) {
   const ProbedModel& consumer = tiny.pair().consumer;
   const DocumentSet set = RandomDocuments(4, 128, 2);
   const auto scores =
-      ScoreHeldOut(tiny.pair().producer, consumer, All(set), {}, kOptions, tiny.executor());
+      ScoreHeldOut(tiny.pair().producer, consumer, All(set), {}, Options(), tiny.executor());
   ASSERT_TRUE(scores.ok()) << scores.status();
   double sum = 0;
   std::int64_t count = 0;
@@ -74,7 +79,7 @@ TEST(HeldOutTest, WorseKvScoresWorse) {
                              }};
   const auto scores =
       ScoreHeldOut(tiny.pair().producer, tiny.pair().consumer, All(set),
-                   {UncodedWay("raw", tiny.pair().consumer, tiny.executor()), nothing}, kOptions,
+                   {UncodedWay("raw", tiny.pair().consumer, tiny.executor()), nothing}, Options(),
                    tiny.executor());
   ASSERT_TRUE(scores.ok()) << scores.status();
   EXPECT_GT(scores->ways[0].kl, 0);
@@ -94,7 +99,7 @@ TEST(HeldOutTest, FirstRowsOfAWayMeanNothing) {
                               std::fill_n(out, 4 * kv, 1e6f);
                             }};
   const auto scores = ScoreHeldOut(tiny.pair().producer, tiny.pair().consumer, All(set), {spoilt},
-                                   kOptions, tiny.executor());
+                                   Options(), tiny.executor());
   ASSERT_TRUE(scores.ok()) << scores.status();
   EXPECT_EQ(scores->ways[0].top1, 1);
   EXPECT_NEAR(scores->ways[0].kl, 0, 1e-9);

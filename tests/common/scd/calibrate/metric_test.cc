@@ -24,7 +24,7 @@ Matrix Output(const TinyPair& tiny, const ModelConfig& c, int layer, float size)
     for (std::int64_t j = 0; j < o.cols(); ++j) w.at(r, j) = row[j];
   }
   if (size == 0) return w;
-  const LoraModule& m = RandomAdapter(c, size, 9).layers[layer].at("o_proj");
+  const LoraModule m = RandomAdapter(c, size, 9).layers[layer].at("o_proj");
   for (std::int64_t i = 0; i < m.out; ++i) {
     for (std::int64_t j = 0; j < m.in; ++j) {
       for (std::int64_t k = 0; k < m.rank; ++k) {

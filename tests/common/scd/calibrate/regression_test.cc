@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "kernels/executor.h"
 #include "tests/common/scd/calibrate/random_rows.h"
 
 namespace baton {
@@ -30,8 +31,9 @@ struct Problem {
     x = ToFloats(source);
     y = ToFloats(target);
     for (std::size_t i = 0; i < y.size(); ++i) y[i] += 2.0f;  // not centred
+    SerialExecutor serial;
     PairedSums sums(kP, {kQ});
-    sums.Add(rows, x.data(), {y.data()});
+    sums.Add(rows, x.data(), {y.data()}, serial);
     moments = sums.Finish(0);
     const Matrix root = RandomMatrix(kQ, kQ, seed + 3);
     metric = Plus(Product(root, Transposed(root)), Matrix::Identity(kQ), 0.3);
@@ -194,8 +196,9 @@ TEST(RegressionTest, SourceOfLowRankGivesThatManyComponents) {
   for (std::int64_t r = 0; r < p.rows; ++r) {
     for (std::int64_t j = 2; j < kP; ++j) p.x[r * kP + j] = p.x[r * kP] - p.x[r * kP + 1];
   }
+  SerialExecutor serial;
   PairedSums sums(kP, {kQ});
-  sums.Add(p.rows, p.x.data(), {p.y.data()});
+  sums.Add(p.rows, p.x.data(), {p.y.data()}, serial);
   const LinearCode code = FitLinearCode(sums.Finish(0), p.metric, {}, {.ridge = 1e-3});
   EXPECT_EQ(code.rank(), 2);
 }

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "kernels/executor.h"
 #include "tests/common/scd/calibrate/random_rows.h"
 
 namespace baton {
@@ -34,10 +35,11 @@ double Central(const std::vector<float>& x, std::int64_t p, std::int64_t i,
 
 TEST(PairedSumsTest, MomentsAreThoseOfTheRowsHoweverTheyCame) {
   const std::vector<float> x = Rows(kP, 1), y = Rows(kQ, 2), other = Rows(kP, 3);
+  SerialExecutor serial;
   PairedSums sums(kP, {kQ, kP});
   for (std::int64_t at = 0; at < kRows;) {
     const std::int64_t n = std::min<std::int64_t>(kRows - at, 1 + at / 3);
-    sums.Add(n, x.data() + at * kP, {y.data() + at * kQ, other.data() + at * kP});
+    sums.Add(n, x.data() + at * kP, {y.data() + at * kQ, other.data() + at * kP}, serial);
     at += n;
   }
   EXPECT_EQ(sums.count(), kRows);

@@ -21,9 +21,9 @@ namespace baton {
 inline LoraAdapter RandomAdapter(const ModelConfig& c, float size, std::uint32_t seed) {
   std::mt19937 random(seed);
   std::normal_distribution<float> normal;
-  LoraAdapter adapter{.name = "random", .digest = "adapter", .max_rank = 2};
+  LoraAdapter adapter{.name = "random", .digest = "adapter", .max_rank = 2, .layers = {}};
   const auto module = [&](std::int64_t in, std::int64_t out) {
-    LoraModule m{.rank = 2, .in = in, .out = out, .scale = size};
+    LoraModule m{.rank = 2, .in = in, .out = out, .a = {}, .b = {}, .scale = size};
     for (std::int64_t i = 0; i < 2 * in; ++i) m.a.push_back(normal(random) / 8);
     for (std::int64_t i = 0; i < 2 * out; ++i) m.b.push_back(normal(random));
     return m;
