@@ -56,10 +56,10 @@ class Stages {
       bar_.reset();
       stage_ = stage;
       std::cerr << stage_ << "\n";
-      const char* what = stage_.starts_with("fitting")     ? "layers"
-                         : stage_.starts_with("loading")   ? "MiB"
+      const char* what = stage_.starts_with("fitting")   ? "layers"
+                         : stage_.starts_with("loading") ? "MiB"
                          : stage_.starts_with("gathering") ? "tokens"
-                                                           : "documents";
+                                                         : "documents";
       bar_.emplace(what, total);
     }
     bar_->Update(done);
@@ -88,7 +88,6 @@ class Command {
     CalibrationOptions& o = options_.calibration;
     o.source = options_.source == "h" ? CodeSource::kHidden : CodeSource::kKv;
     o.metric = kMetrics.at(options_.metric);
-    o.threads = options_.threads;
     const double raw = RawBytesPerToken(loaded.pair.producer.model->config());
     if (o.bytes_per_token == 0) o.bytes_per_token = raw * kProfiles.at(options_.profile);
     o.progress = [this](std::string_view stage, std::int64_t done, std::int64_t total) {

@@ -1,7 +1,5 @@
 #include "common/scd/calibrate/calibration.h"
 
-#include <ATen/Parallel.h>
-
 #include <algorithm>
 #include <cmath>
 #include <exception>
@@ -152,18 +150,21 @@ class Calibration {
     return absl::OkStatus();
   }
 
+  absl::StatusOr<std::vector<Matrix>> Fisher(const ProbedModel& model) const {
+    return FisherMetric(model, split_.learned,
+                        {.documents = options_.fisher_documents,
+                         .prefix = options_.prefix,
+                         .continuation = options_.continuation,
+                         .seed = options_.seed,
+                         .progress = options_.progress},
+                        executor_);
+  }
+
   absl::StatusOr<TargetMetrics> MakeMetrics(const PairStatistics& statistics) const {
     if (options_.metric == Metric::kFisher) {
-      // Whatever is decoded, it is the consumer that reads it.
       TargetMetrics metrics;
-      BATON_ASSIGN_OR_RETURN(metrics.consumer, FisherMetric(pair_.consumer, split_.learned,
-                                                            {.documents = options_.fisher_documents,
-                                                             .prefix = options_.prefix,
-                                                             .continuation = options_.continuation,
-                                                             .seed = options_.seed,
-                                                             .progress = options_.progress},
-                                                            executor_));
-      metrics.producer = metrics.consumer;
+      BATON_ASSIGN_OR_RETURN(metrics.producer, Fisher(pair_.producer));
+      BATON_ASSIGN_OR_RETURN(metrics.consumer, Fisher(pair_.consumer));
       return metrics;
     }
     const ModelConfig& c = pair_.producer.model->config();
@@ -252,7 +253,7 @@ double RawBytesPerToken(const ModelConfig& config) {
 absl::StatusOr<CalibrationResult> Calibrate(const CalibrationPair& pair, const DocumentSet& set,
                                             const CalibrationOptions& options, Executor& executor) {
   try {
-    at::set_num_threads(options.threads);
+    const SingleTorchThread single;
     return Calibration(pair, set, options, executor).Run();
   } catch (const std::exception& e) {
     // Torch's, from a decomposition or for want of memory.

@@ -56,7 +56,6 @@ struct CalibrationOptions {
   std::int64_t fisher_documents = 32;
   std::int64_t sample_rows = 4096;  // of each layer, for levels
   std::uint64_t seed = 0;
-  int threads = 1;               // Torch's own, for the Fisher metric and training
   CalibrationProgress progress;  // may be null
 };
 
@@ -75,8 +74,7 @@ struct CalibrationResult {
 // Bytes of one token's K/V in fp16, what `raw` sends.
 double RawBytesPerToken(const ModelConfig& config);
 
-// Deterministic by the seed: without the Fisher metric and training whatever the number of threads,
-// with them for one number. Errors: INVALID_ARGUMENT (the models'
+// Deterministic by the seed, whatever the number of threads. Errors: INVALID_ARGUMENT (the models'
 // shapes differ: names the field and both numbers; an option out of range; too few documents),
 // RESOURCE_EXHAUSTED, INTERNAL with what Torch said.
 absl::StatusOr<CalibrationResult> Calibrate(const CalibrationPair& pair, const DocumentSet& set,

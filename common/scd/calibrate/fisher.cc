@@ -2,7 +2,6 @@
 
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
-#include <ATen/core/grad_mode.h>
 
 #include <algorithm>
 #include <utility>
@@ -41,31 +40,46 @@ absl::StatusOr<std::vector<Matrix>> FisherMetric(const ProbedModel& model,
   const auto layers = static_cast<std::size_t>(config.layers);
   const std::int64_t width = 2 * config.kv_heads * config.head_dim;
   BATON_ASSIGN_OR_RETURN(const auto probe, ModelProbe::Create(model, options.prefix, executor));
+  const SingleTorchThread single;
   const DifferentiableModel differentiable(model);
-  at::Generator generator = at::detail::createCPUGenerator(options.seed);
   std::vector<Matrix> sums(layers, Matrix(width, width));
   const std::int64_t count =
       std::min(options.documents, static_cast<std::int64_t>(documents.size()));
   std::int64_t rows = 0;
-  for (std::int64_t d = 0; d < count; ++d) {
-    const Document& document = *documents[static_cast<std::size_t>(d)];
-    const DocumentCut cut(document, options.prefix, options.continuation);
-    const absl::Span<const std::int32_t> tokens(document.tokens);
-    const std::vector<at::Tensor> past =
-        OwnPast(*probe, tokens.subspan(0, static_cast<std::size_t>(cut.prefix)), layers);
-    const at::Tensor said = at::log_softmax(
-        differentiable.Logits(tokens.subspan(static_cast<std::size_t>(cut.prefix),
-                                             static_cast<std::size_t>(cut.continuation)),
-                              past),
-        -1);
-    const at::Tensor labels = at::multinomial(said.detach().exp(), 1, false, generator);
-    said.gather(1, labels).sum().backward();
-    for (std::size_t l = 0; l < layers; ++l) {
-      const at::Tensor g = past[l].grad().slice(0, kSinkRows).to(at::kDouble);
-      View(sums[l]).addmm_(g.t(), g);
+  // As many documents beside each other as there are threads; added in their order.
+  for (std::int64_t first = 0; first < count; first += executor.threads()) {
+    const std::int64_t group = std::min<std::int64_t>(executor.threads(), count - first);
+    std::vector<std::vector<at::Tensor>> past;
+    for (std::int64_t i = first; i < first + group; ++i) {
+      const Document& document = *documents[static_cast<std::size_t>(i)];
+      const DocumentCut cut(document, options.prefix, options.continuation);
+      past.push_back(OwnPast(
+          *probe, absl::MakeConstSpan(document.tokens).first(static_cast<std::size_t>(cut.prefix)),
+          layers));
+      rows += cut.prefix - kSinkRows;
     }
-    rows += cut.prefix - kSinkRows;
-    if (options.progress) options.progress("Fisher metric", d + 1, count);
+    ForEach(executor, group, [&](std::int64_t i) {
+      const Document& document = *documents[static_cast<std::size_t>(first + i)];
+      const DocumentCut cut(document, options.prefix, options.continuation);
+      at::Generator generator =
+          at::detail::createCPUGenerator(options.seed + static_cast<std::uint64_t>(first + i));
+      const at::Tensor said = at::log_softmax(
+          differentiable.Logits(absl::MakeConstSpan(document.tokens)
+                                    .subspan(static_cast<std::size_t>(cut.prefix),
+                                             static_cast<std::size_t>(cut.continuation)),
+                                past[static_cast<std::size_t>(i)]),
+          -1);
+      const at::Tensor labels = at::multinomial(said.detach().exp(), 1, false, generator);
+      said.gather(1, labels).sum().backward();
+    });
+    ForEach(executor, config.layers, [&](std::int64_t l) {
+      for (const auto& of : past) {
+        const at::Tensor g =
+            of[static_cast<std::size_t>(l)].grad().slice(0, kSinkRows).to(at::kDouble);
+        View(sums[static_cast<std::size_t>(l)]).addmm_(g.t(), g);
+      }
+    });
+    if (options.progress) options.progress("Fisher metric", first + group, count);
   }
   for (Matrix& sum : sums) {
     at::Tensor w = View(sum);

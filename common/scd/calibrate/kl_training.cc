@@ -1,6 +1,7 @@
 #include "common/scd/calibrate/kl_training.h"
 
 #include <ATen/ATen.h>
+#include <torch/csrc/autograd/autograd.h>
 #include <torch/nn/utils/clip_grad.h>
 #include <torch/optim/adamw.h>
 
@@ -8,6 +9,7 @@
 #include <cmath>
 #include <cstddef>
 #include <memory>
+#include <numeric>
 #include <random>
 #include <string>
 #include <utility>
@@ -16,6 +18,7 @@
 #include "common/base/strings.h"
 #include "common/scd/calibrate/differentiable_model.h"
 #include "common/scd/calibrate/statistics.h"
+#include "common/scd/calibrate/tensors.h"
 #include "common/scd/decoder.h"
 #include "common/scd/encoder.h"
 
@@ -105,10 +108,13 @@ class Trainer {
   }
 
   double Judge(const std::vector<Lesson>& lessons) const {
-    const at::NoGradGuard no_grad;
-    double sum = 0;
-    for (const Lesson& lesson : lessons) sum += Loss(lesson).item<double>();
-    return sum / static_cast<double>(lessons.size());
+    std::vector<double> losses(lessons.size());
+    ForEach(executor_, static_cast<std::int64_t>(lessons.size()), [&](std::int64_t i) {
+      const at::NoGradGuard no_grad;  // of the thread
+      losses[static_cast<std::size_t>(i)] =
+          Loss(lessons[static_cast<std::size_t>(i)]).item<double>();
+    });
+    return std::accumulate(losses.begin(), losses.end(), 0.0) / static_cast<double>(losses.size());
   }
 
   // Mean KL while it ran.
@@ -119,16 +125,27 @@ class Trainer {
     const auto batch = static_cast<std::size_t>(options_.batch);
     const auto updates = static_cast<std::int64_t>((order.size() + batch - 1) / batch);
     double sum = 0;
-    for (std::size_t i = 0; i < order.size(); ++i) {
-      const at::Tensor loss = Loss(lessons[order[i]]);
-      sum += loss.item<double>();
-      (loss / static_cast<double>(std::min(batch, order.size() - i / batch * batch))).backward();
-      if ((i + 1) % batch == 0 || i + 1 == order.size()) {
-        Update(epoch * updates + static_cast<std::int64_t>(i / batch), options_.epochs * updates);
+    for (std::size_t first = 0; first < order.size(); first += batch) {
+      const std::size_t count = std::min(batch, order.size() - first);
+      // Documents of a batch beside each other; their gradients are added in order, so that the
+      // number of threads changes nothing.
+      std::vector<double> losses(count);
+      std::vector<std::vector<at::Tensor>> gradients(count);
+      ForEach(executor_, static_cast<std::int64_t>(count), [&](std::int64_t i) {
+        const auto at = static_cast<std::size_t>(i);
+        const at::Tensor loss = Loss(lessons[order[first + at]]);
+        losses[at] = loss.item<double>();
+        gradients[at] = torch::autograd::grad({loss / static_cast<double>(count)}, parameters_);
+      });
+      for (std::size_t p = 0; p < parameters_.size(); ++p) {
+        parameters_[p].mutable_grad() = gradients[0][p];
+        for (std::size_t i = 1; i < count; ++i) parameters_[p].mutable_grad() += gradients[i][p];
       }
+      for (const double loss : losses) sum += loss;
+      Update(epoch * updates + static_cast<std::int64_t>(first / batch), options_.epochs * updates);
       if (options_.progress) {
         options_.progress(Cat("training, epoch ", epoch + 1, " of ", options_.epochs),
-                          static_cast<std::int64_t>(i) + 1,
+                          static_cast<std::int64_t>(first + count),
                           static_cast<std::int64_t>(order.size()));
       }
     }
@@ -193,7 +210,6 @@ class Trainer {
       group.options().set_lr(options_.learning_rate * rate);
     torch::nn::utils::clip_grad_norm_(parameters_, kClipNorm);
     optimizer_->step();
-    optimizer_->zero_grad();
   }
 
   const KlTrainingOptions& options_;
@@ -220,6 +236,7 @@ absl::StatusOr<KlTrainingResult> TrainDecoder(const ProbedModel& producer,
                                           options.judges,
                                           " choose the epoch; none is left to learn"));
   }
+  const SingleTorchThread single;
   Trainer trainer(consumer, start, options, executor);
   std::vector<Lesson> learned, judges;
   {

@@ -6,8 +6,9 @@
 //   [K | V] = (B + U V) z' + offset,   U = 0 at start
 //
 // so what is trained starts at, and is never judged against anything but, the given codec.
-// AdamW, linear warm-up and cosine, gradients clipped to norm 1. After every epoch documents that
-// are not learned from are scored; the best epoch is what stays (the start included).
+// Deterministic by the seed, whatever the number of threads. AdamW, linear warm-up and cosine,
+// gradients clipped to norm 1. After every epoch documents that are not learned from are scored;
+// the best epoch is what stays (the start included).
 #pragma once
 
 #include <cstdint>

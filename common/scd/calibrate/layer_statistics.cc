@@ -3,7 +3,6 @@
 #include <utility>
 
 #include "common/base/status_macros.h"
-#include "common/scd/calibrate/tensors.h"
 
 namespace baton {
 namespace {
@@ -59,7 +58,6 @@ absl::StatusOr<PairStatistics> GatherStatistics(const ProbedModel& producer,
                                                 const ProbedModel& consumer,
                                                 absl::Span<const Document* const> documents,
                                                 const GatherOptions& options, Executor& executor) {
-  const SingleTorchThread single;
   BATON_ASSIGN_OR_RETURN(auto producing,
                          ModelProbe::Create(producer, options.max_tokens, executor));
   BATON_ASSIGN_OR_RETURN(auto consuming,

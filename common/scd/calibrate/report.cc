@@ -25,8 +25,7 @@ Json Options(const CalibrationOptions& o) {
           {"train_rank", o.train_rank},
           {"learning_rate", o.learning_rate},
           {"fisher_documents", o.fisher_documents},
-          {"seed", o.seed},
-          {"threads", o.threads}};
+          {"seed", o.seed}};
 }
 
 Json Data(const ReportInput& in, std::int64_t source_width) {

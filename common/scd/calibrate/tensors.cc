@@ -38,7 +38,6 @@ SingleTorchThread::SingleTorchThread() : before_(at::get_num_threads()) { at::se
 SingleTorchThread::~SingleTorchThread() { at::set_num_threads(before_); }
 
 void ForEach(Executor& executor, std::int64_t n, const std::function<void(std::int64_t)>& fn) {
-  const SingleTorchThread single;
   std::mutex mu;
   std::exception_ptr thrown;
   executor.ParallelFor(n, 1, [&](std::int64_t begin, std::int64_t end) {

@@ -36,8 +36,7 @@ class SingleTorchThread {
   int before_;
 };
 
-// fn(0), ..., fn(n - 1), on any threads, in any order, with Torch on each of them alone. What one
-// of them throws is thrown here.
+// fn(0), ..., fn(n - 1), on any threads, in any order. What one of them throws is thrown here.
 void ForEach(Executor& executor, std::int64_t n, const std::function<void(std::int64_t)>& fn);
 
 }  // namespace baton
