@@ -58,7 +58,7 @@ class Stages {
       std::cerr << stage_ << "\n";
       const char* what = stage_.starts_with("fitting")   ? "layers"
                          : stage_.starts_with("loading") ? "MiB"
-                         : stage_.starts_with("reading") ? "tokens"
+                         : stage_.starts_with("gathering") ? "tokens"
                                                          : "documents";
       bar_.emplace(what, total);
     }

@@ -16,6 +16,8 @@ using testing::HasSubstr;
 CalibrationOptions Options(double bytes) {
   CalibrationOptions o;
   o.bytes_per_token = bytes;
+  o.metric = Metric::kHeuristic;
+  o.epochs = 0;
   o.max_tokens = 3000;
   o.prefix = 96;
   o.continuation = 32;
@@ -99,7 +101,7 @@ TEST(CalibrationTest, EqualModelsLoseLessWithMoreBytes) {
 TEST(CalibrationTest, EverySourceAndMetricMakesACodec) {
   TinyPair tiny(0.5f);
   for (const CodeSource source : {CodeSource::kHidden, CodeSource::kKv}) {
-    for (const Metric metric : {Metric::kIdentity, Metric::kHeuristic}) {
+    for (const Metric metric : {Metric::kIdentity, Metric::kHeuristic, Metric::kFisher}) {
       CalibrationOptions options = Options(48);
       options.source = source;
       options.metric = metric;
@@ -109,6 +111,20 @@ TEST(CalibrationTest, EverySourceAndMetricMakesACodec) {
       EXPECT_LT(Way(r, "raw").kl, 1);
     }
   }
+}
+
+TEST(CalibrationTest, TrainingAddsACandidateOfRawsCodes) {
+  TinyPair tiny(0.5f);
+  CalibrationOptions options = Options(48);
+  options.metric = Metric::kFisher;
+  options.epochs = 2;
+  options.train_documents = 12;
+  options.train_rank = 8;
+  const CalibrationResult r = Made(tiny, options);
+  ASSERT_EQ(r.scores.ways.size(), 4U);
+  EXPECT_EQ(r.scores.ways[3].name, "trained");
+  EXPECT_EQ(r.bytes_per_token[3], r.bytes_per_token[1]);
+  EXPECT_LT(Way(r, "trained").kl, Way(r, "raw").kl);
 }
 
 std::string Failure(TinyPair& tiny, const CalibrationOptions& options, int documents = 8) {

@@ -71,7 +71,7 @@ TEST(HeldOutTest, ReferenceIsTheConsumersOwnSurprisal) {
 }
 
 TEST(HeldOutTest, WorseKvScoresWorse) {
-  TinyPair tiny(0.5f);
+  TinyPair tiny(0.05f);
   const DocumentSet set = RandomDocuments(4, 128, 3);
   const std::int64_t kv = 2 * tiny.model().config().kv_heads * tiny.model().config().head_dim;
   const PrefixWay nothing = {"nothing", [kv](const ProducerRows& rows, float* out) {
