@@ -122,7 +122,9 @@ TEST(MetricTest, HeadsAndKeysAndValuesDoNotMix) {
   for (std::int64_t i = 0; i < n; ++i) {
     EXPECT_GT(w.at(i, i), 0);
     for (std::int64_t j = 0; j < n; ++j) {
-      if (i / c.head_dim != j / c.head_dim) EXPECT_EQ(w.at(i, j), 0);
+      if (i / c.head_dim != j / c.head_dim) {
+        EXPECT_EQ(w.at(i, j), 0);
+      }
     }
   }
 }

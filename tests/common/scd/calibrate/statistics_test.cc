@@ -10,13 +10,13 @@
 namespace baton {
 namespace {
 
-constexpr std::int64_t kRows = 57;
+constexpr std::int64_t kSumRows = 57;
 constexpr std::int64_t kP = 5;
 constexpr std::int64_t kQ = 3;
 
 // Rows with a mean far from zero, as keys have.
 std::vector<float> Rows(std::int64_t width, std::uint32_t seed) {
-  std::vector<float> rows = ToFloats(RandomMatrix(kRows, width, seed));
+  std::vector<float> rows = ToFloats(RandomMatrix(kSumRows, width, seed));
   for (std::size_t i = 0; i < rows.size(); ++i) rows[i] += 30.0f * static_cast<float>(i % 2);
   return rows;
 }
@@ -25,27 +25,27 @@ std::vector<float> Rows(std::int64_t width, std::uint32_t seed) {
 double Central(const std::vector<float>& x, std::int64_t p, std::int64_t i,
                const std::vector<float>& y, std::int64_t q, std::int64_t j) {
   double mx = 0, my = 0, sum = 0;
-  for (std::int64_t r = 0; r < kRows; ++r) {
-    mx += x[r * p + i] / static_cast<double>(kRows);
-    my += y[r * q + j] / static_cast<double>(kRows);
+  for (std::int64_t r = 0; r < kSumRows; ++r) {
+    mx += x[r * p + i] / static_cast<double>(kSumRows);
+    my += y[r * q + j] / static_cast<double>(kSumRows);
   }
-  for (std::int64_t r = 0; r < kRows; ++r) sum += (x[r * p + i] - mx) * (y[r * q + j] - my);
-  return sum / static_cast<double>(kRows);
+  for (std::int64_t r = 0; r < kSumRows; ++r) sum += (x[r * p + i] - mx) * (y[r * q + j] - my);
+  return sum / static_cast<double>(kSumRows);
 }
 
 TEST(PairedSumsTest, MomentsAreThoseOfTheRowsHoweverTheyCame) {
   const std::vector<float> x = Rows(kP, 1), y = Rows(kQ, 2), other = Rows(kP, 3);
   SerialExecutor serial;
   PairedSums sums(kP, {kQ, kP});
-  for (std::int64_t at = 0; at < kRows;) {
-    const std::int64_t n = std::min<std::int64_t>(kRows - at, 1 + at / 3);
+  for (std::int64_t at = 0; at < kSumRows;) {
+    const std::int64_t n = std::min<std::int64_t>(kSumRows - at, 1 + at / 3);
     sums.Add(n, x.data() + at * kP, {y.data() + at * kQ, other.data() + at * kP}, serial);
     at += n;
   }
-  EXPECT_EQ(sums.count(), kRows);
+  EXPECT_EQ(sums.count(), kSumRows);
   const Moments m = sums.Finish(0);
   const Moments second = sums.Finish(1);
-  EXPECT_EQ(m.count, kRows);
+  EXPECT_EQ(m.count, kSumRows);
   // Sums of 57 squares up to about 1,100 in float64: rounding below 1e-10.
   for (std::int64_t i = 0; i < kP; ++i) {
     for (std::int64_t j = 0; j < kP; ++j) {
@@ -58,8 +58,8 @@ TEST(PairedSumsTest, MomentsAreThoseOfTheRowsHoweverTheyCame) {
   }
   for (std::int64_t i = 0; i < kQ; ++i) {
     double mean = 0;
-    for (std::int64_t r = 0; r < kRows; ++r) mean += y[r * kQ + i];
-    EXPECT_NEAR(m.target_mean[i], mean / static_cast<double>(kRows), 1e-12);
+    for (std::int64_t r = 0; r < kSumRows; ++r) mean += y[r * kQ + i];
+    EXPECT_NEAR(m.target_mean[i], mean / static_cast<double>(kSumRows), 1e-12);
     for (std::int64_t j = 0; j < kQ; ++j) {
       EXPECT_NEAR(m.target.at(i, j), Central(y, kQ, i, y, kQ, j), 1e-10);
     }
