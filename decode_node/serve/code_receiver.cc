@@ -98,17 +98,16 @@ class FrameLanding final : public Landing, public std::enable_shared_from_this<F
   const std::unique_ptr<std::uint8_t[]> buffer_;
 };
 
-IncomingTransfer::IncomingTransfer(IncomingSpec spec, IncomingCallbacks callbacks)
-    : spec_{spec.transfer_id,        spec.generation,    spec.secret,
-            spec.page_layout,        spec.coding,        nullptr,
-            std::move(spec.decoder), std::move(spec.cut)},
+IncomingTransfer::IncomingTransfer(const IncomingSpec& spec, IncomingCallbacks callbacks)
+    : spec_{spec.transfer_id, spec.generation, spec.secret,  spec.page_layout,
+            spec.coding,      nullptr,         spec.decoder, spec.cut},
       callbacks_(std::move(callbacks)),
       first_row_(spec.landing->first_page * kPageRows),
       end_row_(spec.landing->end),
       layers_(spec.landing->layers),
       kv_heads_(spec.landing->kv_heads),
       last_frame_ns_(SteadyClock::now().time_since_epoch().count()),
-      landing_(std::move(spec.landing)) {
+      landing_(spec.landing) {
   const auto pages = static_cast<std::size_t>(end_row_ / kPageRows - landing_->first_page);
   taken_.assign(static_cast<std::size_t>(layers_), std::vector<bool>(pages));
   pages_missing_ = static_cast<std::int64_t>(pages) * layers_;
@@ -300,12 +299,11 @@ CodeReceiver::CodeReceiver(std::shared_ptr<WorkerPool> workers, MetricRegistry& 
       [shared = shared_] { return double(shared->buffered.load()); });
 }
 
-std::shared_ptr<IncomingTransfer> CodeReceiver::Register(IncomingSpec spec,
+std::shared_ptr<IncomingTransfer> CodeReceiver::Register(const IncomingSpec& spec,
                                                          IncomingCallbacks callbacks) {
-  const std::uint64_t id = spec.transfer_id;
-  auto transfer = std::make_shared<IncomingTransfer>(std::move(spec), std::move(callbacks));
+  auto transfer = std::make_shared<IncomingTransfer>(spec, std::move(callbacks));
   MutexLock lock(mu_);
-  transfers_[id] = transfer;
+  transfers_[spec.transfer_id] = transfer;
   return transfer;
 }
 

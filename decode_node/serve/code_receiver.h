@@ -62,7 +62,7 @@ struct IncomingProgress {
 // One generation of one transfer.
 class IncomingTransfer {
  public:
-  IncomingTransfer(IncomingSpec spec, IncomingCallbacks callbacks);
+  IncomingTransfer(const IncomingSpec& spec, IncomingCallbacks callbacks);
 
   const IncomingSpec& spec() const { return spec_; }
   IncomingProgress progress() const EXCLUDES(mu_);
@@ -116,7 +116,7 @@ class CodeReceiver final : public Receiver {
                std::int64_t max_buffered_bytes);
 
   // The id must not be registered already with this or a later generation.
-  std::shared_ptr<IncomingTransfer> Register(IncomingSpec spec, IncomingCallbacks callbacks)
+  std::shared_ptr<IncomingTransfer> Register(const IncomingSpec& spec, IncomingCallbacks callbacks)
       EXCLUDES(mu_);
   // On return no row is written any more and the landing's pages are let go. May wait for one
   // frame's copy. Idempotent.

@@ -65,11 +65,8 @@ class Reader {
     }
     BATON_ASSIGN_OR_RETURN(const std::string text, ReadTextFile(path, kMaxFileBytes));
     set_.files.push_back({.path = path});
-    if (lines) {
-      BATON_RETURN_IF_ERROR(ReadLines(path, text));
-    } else if (absl::Status s = AddText(text); !s.ok()) {
-      return At(path, s);
-    }
+    const absl::Status read = lines ? ReadLines(path, text) : AddText(text);
+    if (!read.ok()) return lines ? read : At(path, read);
     if (set_.files.back().documents == 0) {
       return BadText(Cat(path, ": no text of at least ", kMinDocumentTokens, " tokens"));
     }
@@ -104,7 +101,8 @@ class Reader {
 
   absl::Status AddText(std::string_view text) {
     // What is learned must not be what judges.
-    if (!seen_.insert(Xxh3Hex(text.data(), text.size())).second) {
+    const std::string digest = Xxh3Hex(text.data(), text.size());
+    if (!seen_.insert(digest).second) {
       ++set_.files.back().repeated;
       return absl::OkStatus();
     }
