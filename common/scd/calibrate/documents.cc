@@ -96,9 +96,8 @@ class Reader {
     for (const char* field : {"text", "context"}) {
       const auto it = row.find(field);
       if (it == row.end()) continue;
-      const auto* text = it->get_ptr<const std::string*>();
-      if (text == nullptr) return BadText(Cat("\"", field, "\" is not a string"));
-      return AddText(*text);
+      if (!it->is_string()) return BadText(Cat("\"", field, "\" is not a string"));
+      return AddText(it->get_ref<const std::string&>());
     }
     return BadText("neither \"text\" nor \"context\"");
   }
