@@ -23,7 +23,7 @@ TEST(RouterConfigTest, DefaultsAndOverrides) {
                               "r.yaml", {.sets = {"http.port=8080", "limits.max_inflight=5"}});
   ASSERT_TRUE(config.ok()) << config.status();
   EXPECT_EQ(config->policy.decode, PolicyKind::kRoundRobin);
-  EXPECT_EQ(config->policy.prefill, PolicyKind::kLeastLoaded);
+  EXPECT_EQ(config->policy.prefill, PolicyKind::kPrefix);
   EXPECT_EQ(config->retry.budget_ratio, 0);
   EXPECT_FALSE(config->prompt.parse_special);
   EXPECT_EQ(config->http.port, 8080);
