@@ -21,7 +21,7 @@ constexpr std::size_t kMaxFileBytes = std::size_t{1} << 30;
 // A text is tokenised in pieces: an encoder takes no more than kMaxEncodeBytes at once.
 constexpr std::size_t kPieceBytes = std::size_t{1} << 20;
 
-absl::Status BadText(std::string what) { return absl::InvalidArgumentError(std::move(what)); }
+absl::Status BadText(const std::string& what) { return absl::InvalidArgumentError(what); }
 
 absl::Status At(const std::string& where, const absl::Status& status) {
   return absl::Status(status.code(), Cat(where, ": ", StdView(status.message())));
@@ -63,11 +63,12 @@ class Reader {
     if (!lines && !path.ends_with(".txt")) {
       return BadText(Cat(path, ": neither .txt nor .jsonl"));
     }
-    BATON_ASSIGN_OR_RETURN(const std::string text, ReadTextFile(path, kMaxFileBytes));
+    const absl::StatusOr<std::string> text = ReadTextFile(path, kMaxFileBytes);
+    if (!text.ok()) return text.status();
     set_.files.push_back({.path = path});
     if (lines) {
-      BATON_RETURN_IF_ERROR(ReadLines(path, text));
-    } else if (absl::Status s = AddText(text); !s.ok()) {
+      BATON_RETURN_IF_ERROR(ReadLines(path, *text));
+    } else if (absl::Status s = AddText(*text); !s.ok()) {
       return At(path, s);
     }
     if (set_.files.back().documents == 0) {
