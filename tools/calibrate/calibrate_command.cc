@@ -56,10 +56,10 @@ class Stages {
       bar_.reset();
       stage_ = stage;
       std::cerr << stage_ << "\n";
-      const char* what = stage_.starts_with("fitting")   ? "layers"
-                         : stage_.starts_with("loading") ? "MiB"
+      const char* what = stage_.starts_with("fitting")     ? "layers"
+                         : stage_.starts_with("loading")   ? "MiB"
                          : stage_.starts_with("gathering") ? "tokens"
-                                                         : "documents";
+                                                           : "documents";
       bar_.emplace(what, total);
     }
     bar_->Update(done);
