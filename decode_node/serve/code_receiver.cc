@@ -99,8 +99,9 @@ class FrameLanding final : public Landing, public std::enable_shared_from_this<F
 };
 
 IncomingTransfer::IncomingTransfer(IncomingSpec spec, IncomingCallbacks callbacks)
-    : spec_{spec.transfer_id, spec.generation, spec.secret,  spec.page_layout,
-            spec.coding,      nullptr,         spec.decoder, spec.cut},
+    : spec_{spec.transfer_id,        spec.generation,    spec.secret,
+            spec.page_layout,        spec.coding,        nullptr,
+            std::move(spec.decoder), std::move(spec.cut)},
       callbacks_(std::move(callbacks)),
       first_row_(spec.landing->first_page * kPageRows),
       end_row_(spec.landing->end),
