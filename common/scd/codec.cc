@@ -45,7 +45,7 @@ std::int64_t LevelsOf(const std::vector<std::uint8_t>& bits) {
   return levels;
 }
 
-absl::Status Bad(std::string what) { return absl::InvalidArgumentError(std::move(what)); }
+absl::Status Bad(const std::string& what) { return absl::InvalidArgumentError(what); }
 
 absl::Status CheckIdentity(const CodecIdentity& id) {
   struct Number {

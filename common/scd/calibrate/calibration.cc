@@ -16,7 +16,7 @@
 namespace baton {
 namespace {
 
-absl::Status Bad(std::string what) { return absl::InvalidArgumentError(std::move(what)); }
+absl::Status Bad(const std::string& what) { return absl::InvalidArgumentError(what); }
 
 absl::Status CheckPair(const ModelConfig& p, const ModelConfig& c) {
   struct Field {

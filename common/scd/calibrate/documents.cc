@@ -21,7 +21,7 @@ constexpr std::size_t kMaxFileBytes = std::size_t{1} << 30;
 // A text is tokenised in pieces: an encoder takes no more than kMaxEncodeBytes at once.
 constexpr std::size_t kPieceBytes = std::size_t{1} << 20;
 
-absl::Status BadText(std::string what) { return absl::InvalidArgumentError(std::move(what)); }
+absl::Status BadText(const std::string& what) { return absl::InvalidArgumentError(what); }
 
 absl::Status At(const std::string& where, const absl::Status& status) {
   return absl::Status(status.code(), Cat(where, ": ", StdView(status.message())));
@@ -63,10 +63,19 @@ class Reader {
     if (!lines && !path.ends_with(".txt")) {
       return BadText(Cat(path, ": neither .txt nor .jsonl"));
     }
-    BATON_ASSIGN_OR_RETURN(const std::string text, ReadTextFile(path, kMaxFileBytes));
+    const absl::StatusOr<std::string> text = ReadTextFile(path, kMaxFileBytes);
+    if (!text.ok()) return text.status();
     set_.files.push_back({.path = path});
+<<<<<<< HEAD
     const absl::Status read = lines ? ReadLines(path, text) : AddText(text);
     if (!read.ok()) return lines ? read : At(path, read);
+=======
+    if (lines) {
+      BATON_RETURN_IF_ERROR(ReadLines(path, *text));
+    } else if (absl::Status s = AddText(*text); !s.ok()) {
+      return At(path, s);
+    }
+>>>>>>> 33b6f8cd332e664ebb867ac08d26087c3b66de02
     if (set_.files.back().documents == 0) {
       return BadText(Cat(path, ": no text of at least ", kMinDocumentTokens, " tokens"));
     }
@@ -101,8 +110,8 @@ class Reader {
 
   absl::Status AddText(std::string_view text) {
     // What is learned must not be what judges.
-    const std::string digest = Xxh3Hex(text.data(), text.size());
-    if (!seen_.insert(digest).second) {
+    // cppcheck-suppress invalidLifetime ; a view of what the caller holds
+    if (!seen_.insert(Xxh3Hex(text.data(), text.size())).second) {
       ++set_.files.back().repeated;
       return absl::OkStatus();
     }
