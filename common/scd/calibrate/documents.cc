@@ -66,16 +66,11 @@ class Reader {
     const absl::StatusOr<std::string> text = ReadTextFile(path, kMaxFileBytes);
     if (!text.ok()) return text.status();
     set_.files.push_back({.path = path});
-<<<<<<< HEAD
-    const absl::Status read = lines ? ReadLines(path, text) : AddText(text);
-    if (!read.ok()) return lines ? read : At(path, read);
-=======
     if (lines) {
       BATON_RETURN_IF_ERROR(ReadLines(path, *text));
     } else if (absl::Status s = AddText(*text); !s.ok()) {
       return At(path, s);
     }
->>>>>>> 33b6f8cd332e664ebb867ac08d26087c3b66de02
     if (set_.files.back().documents == 0) {
       return BadText(Cat(path, ": no text of at least ", kMinDocumentTokens, " tokens"));
     }
@@ -110,7 +105,6 @@ class Reader {
 
   absl::Status AddText(std::string_view text) {
     // What is learned must not be what judges.
-    // cppcheck-suppress invalidLifetime ; a view of what the caller holds
     if (!seen_.insert(Xxh3Hex(text.data(), text.size())).second) {
       ++set_.files.back().repeated;
       return absl::OkStatus();
