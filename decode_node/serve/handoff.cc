@@ -183,7 +183,7 @@ void Handoff::OpenCall() {
       });
     }
   };
-  incoming_ = env_->receiver.Register(std::move(spec), std::move(frames));
+  incoming_ = env_->receiver.Register(spec, std::move(frames));
 
   auto context = std::make_unique<grpc::ClientContext>();
   SetDeadline(*context,
