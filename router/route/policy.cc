@@ -30,6 +30,7 @@ std::vector<size_t> OrderByPrefix(std::string_view prefix, absl::Span<const std:
   }
   std::sort(scored.begin(), scored.end());
   std::vector<size_t> order;
+  order.reserve(scored.size());
   for (const auto& [score, index] : scored) order.push_back(index);
   return order;
 }

@@ -188,6 +188,7 @@ std::vector<size_t> RouterCore::OrderPrefill(const std::vector<std::shared_ptr<N
     return prefill_policy_->Order(base_model, LoadsOf(nodes));
   }
   std::vector<std::string> addresses;
+  addresses.reserve(nodes.size());
   for (const auto& node : nodes) addresses.push_back(node->address());
   return OrderByPrefix(prefix, addresses, LoadsOf(nodes));
 }
