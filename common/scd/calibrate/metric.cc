@@ -86,6 +86,7 @@ Matrix HeuristicMetric(const ProbedModel& model, int layer, const QuerySums& que
   const ModelConfig& c = model.model->config();
   const std::int64_t d = c.head_dim, kv_dim = c.kv_heads * d, group = c.heads / c.kv_heads;
   std::vector<at::Tensor> rotations;
+  rotations.reserve(kDistances);
   for (int i = 0; i < kDistances; ++i) {
     rotations.push_back(
         Rotation(model.model->weights().inv_freq, (i + 0.5) * max_distance / kDistances));
