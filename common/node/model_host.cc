@@ -188,7 +188,11 @@ class ModelHost::Impl {
           "producer_weights: ", id.producer_weights, " and consumer_weights: ", id.consumer_weights,
           "; this model's are ", weights));
     }
-    if (id.producer_weights == weights) {
+    const auto is_this = [digest = codec.EncoderDigest()](const auto& encoder) {
+      return encoder->digest() == digest;
+    };
+    if (id.producer_weights == weights &&
+        std::none_of(m.encoders.begin(), m.encoders.end(), is_this)) {
       m.encoders.push_back(std::make_shared<const CodeEncoder>(codec, loaders));
     }
     if (id.consumer_weights == weights) {

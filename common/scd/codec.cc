@@ -308,6 +308,19 @@ double Codec::bytes_per_token() const {
   return static_cast<double>(bits) / 8;
 }
 
+std::optional<double> Codec::held_out_kl() const {
+  const auto json = nlohmann::json::parse(report, nullptr, /*allow_exceptions=*/false);
+  if (!json.is_object() || !json.contains("chosen") || !json.contains("candidates")) return {};
+  for (const auto& candidate : json["candidates"]) {
+    if (!candidate.is_object() || !candidate.contains("name") || !candidate.contains("kl"))
+      continue;
+    if (candidate["name"] == json["chosen"] && candidate["kl"].is_number()) {
+      return candidate["kl"].get<double>();
+    }
+  }
+  return {};
+}
+
 absl::Status CheckCodec(const Codec& codec) {
   BATON_RETURN_IF_ERROR(CheckIdentity(codec.identity));
   if (static_cast<std::int64_t>(codec.layers.size()) != codec.identity.layers) {

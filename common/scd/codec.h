@@ -13,6 +13,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -75,6 +76,9 @@ struct Codec {
   std::string Digest() const;
   // Of all components together.
   double bytes_per_token() const;
+  // What calibration measured for all components, in nats a predicted token; nothing when the
+  // report does not say.
+  std::optional<double> held_out_kl() const;
 };
 
 // What `consumer_weights` is of weights with an adapter; without one (empty), the weights' own.

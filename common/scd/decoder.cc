@@ -23,6 +23,7 @@ int CodeAt(const std::byte* planes, int bits, int row) {
 CodeDecoder::CodeDecoder(const Codec& codec, DecoderRope rope, Executor& executor)
     : encoder_digest_(codec.EncoderDigest()),
       digest_(codec.Digest()),
+      held_out_kl_(codec.held_out_kl()),
       kv_dim_(codec.identity.kv_dim()),
       kv_heads_(static_cast<int>(codec.identity.kv_heads)),
       head_dim_(static_cast<int>(codec.identity.head_dim)),

@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -32,6 +33,7 @@ class CodeDecoder {
   const std::string& digest() const { return digest_; }
   const CodeShape& shape() const { return shape_; }
   std::int64_t kv_dim() const { return kv_dim_; }
+  std::optional<double> held_out_kl() const { return held_out_kl_; }
 
   // What a block's codes stand for, cut to the first `components` of the layer: z [64, rank].
   // Dropped components count as their mean, 0.
@@ -50,6 +52,7 @@ class CodeDecoder {
 
   std::string encoder_digest_;
   std::string digest_;
+  std::optional<double> held_out_kl_;
   std::int64_t kv_dim_;
   int kv_heads_;
   int head_dim_;

@@ -13,7 +13,8 @@ config::Section<DecodeHandoffConfig> HandoffSection() {
           {"reuse", Strategy::kReuse}})
       .Help(
           "For requests that name none. auto: raw where the producer's weights are the model's "
-          "own and the prefix is long enough, else oracle (computed here). q4: as raw, in 4-bit "
+          "own, reuse where its codec's held-out KL is at most max_kl, both if the prefix is long "
+          "enough; else oracle (computed here). q4: as raw, in 4-bit "
           "codes. reuse: codes of the producer's states, decoded into the model's own K/V by its "
           "codec (models[].codecs); oracle for a model without one.");
   s.Int("min_prefix_tokens", &DecodeHandoffConfig::min_prefix_tokens)
@@ -35,6 +36,12 @@ config::Section<DecodeHandoffConfig> HandoffSection() {
       .Help(
           "When no producer delivers: compute the prefix here, or fail a request that named its "
           "strategy.");
+  s.Double("max_kl", &DecodeHandoffConfig::max_kl)
+      .Range(0, 100)
+      .Help(
+          "auto: codes are used if calibration measured at most this KL to the model's own "
+          "prefill, "
+          "in nats a predicted token; all of a code comes then.");
   s.Int("bytes_per_token", &DecodeHandoffConfig::bytes_per_token)
       .Range(0, 1 << 20)
       .Help("reuse: the least important components of a code stay away to fit; 0: all come.");

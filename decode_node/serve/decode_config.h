@@ -10,7 +10,10 @@ namespace baton {
 
 // How the prefix of a prompt is obtained.
 enum class Strategy {
-  kAuto,    // raw where the producer's weights are this model's own and the prefix is long enough
+  // If the prefix is long enough: raw where the producer's weights are this model's own, codes
+  // where
+  // calibration measured that they serve it well.
+  kAuto,
   kOracle,  // computed here
   kRaw,     // a producer's K/V, taken over unchanged
   kQ4,      // the same as 4-bit codes
@@ -28,6 +31,7 @@ struct DecodeHandoffConfig {
   std::chrono::milliseconds progress_timeout{5'000};  // no frame and no sign of life
   OnFailure on_failure = OnFailure::kRecompute;
   int bytes_per_token = 0;  // reuse: codes are cut to fit; 0: all of them
+  double max_kl = 0.1;      // auto: of codes, as measured at calibration; nats a token
 };
 
 struct DecodeConfig : NodeConfig {

@@ -86,7 +86,9 @@ Session::Session(std::shared_ptr<const SessionEnv> env, CheckedRequest request,
 
 void Session::Start() {
   std::string why_not = WhyNoHandoff();
-  if (why_not.empty() && request_.strategy == Strategy::kReuse) why_not = ChooseCodes();
+  coding_ = request_.strategy == Strategy::kAuto && CodesServeWell() ? Coding::kReuse
+                                                                     : CodingOf(request_.strategy);
+  if (why_not.empty() && coding_ == Coding::kReuse) why_not = ChooseCodes();
   if (!why_not.empty()) {
     if (request_.strategy != Strategy::kOracle) SetFallback(why_not);
     Submit();
@@ -116,14 +118,24 @@ std::string Session::WhyNoHandoff() const {
   return "";
 }
 
+bool Session::CodesServeWell() const {
+  // A model that is its own base gets its very K/V.
+  if (AcceptedSpace(model_).weights_digest == model_.weights_digest) return false;
+  if (model_.decoders.empty()) return false;
+  const auto kl = model_.decoders.front()->held_out_kl();
+  return kl && *kl <= env_->config.max_kl;
+}
+
 std::string Session::ChooseCodes() {
   if (model_.decoders.empty()) {
     return absl::StrCat("no codec makes K/V of \"", model_.name, "\" (models[].codecs)");
   }
   decoder_ = model_.decoders.front();
   cut_ = WholeCode(decoder_->shape());
-  if (env_->config.bytes_per_token == 0) return "";
-  auto cut = CutCode(decoder_->shape(), static_cast<std::uint32_t>(env_->config.bytes_per_token));
+  // What was measured for `auto` was the whole code.
+  if (request_.strategy == Strategy::kAuto || env_->config.bytes_per_token == 0) return "";
+  code_bytes_per_token_ = static_cast<std::uint32_t>(env_->config.bytes_per_token);
+  auto cut = CutCode(decoder_->shape(), code_bytes_per_token_);
   if (!cut.ok()) return absl::StrCat("handoff.bytes_per_token: ", cut.status().message());
   cut_ = *std::move(cut);
   return "";
@@ -142,10 +154,10 @@ void Session::StartHandoff() {
   plan.producers = request_.producers;
   plan.wants = AcceptedSpace(model_);
   plan.page_layout = model_.page_layout;
-  plan.coding = CodingOf(request_.strategy);
+  plan.coding = coding_;
   plan.decoder = decoder_;
   plan.cut = cut_;
-  plan.code_bytes_per_token = static_cast<std::uint32_t>(env_->config.bytes_per_token);
+  plan.code_bytes_per_token = code_bytes_per_token_;
   plan.deadline = deadline_;
   HandoffCallbacks callbacks;
   callbacks.on_resolved = [self = shared_from_this()](absl::StatusOr<Space> space) {
@@ -181,10 +193,12 @@ void Session::OnResolved(const absl::StatusOr<Space>& space) {
     Submit();
     return;
   }
-  if (request_.strategy == Strategy::kAuto && space->weights_digest != model_.weights_digest) {
+  if (request_.strategy == Strategy::kAuto && coding_ == Coding::kRaw &&
+      space->weights_digest != model_.weights_digest) {
     if (auto h = handoff()) h->Cancel();
-    SetFallback(absl::StrCat("auto takes K/V of the model's own weights only: weights_digest ",
-                             model_.weights_digest, ", the producer has ", space->weights_digest));
+    SetFallback(absl::StrCat(
+        "auto takes K/V of the model's own weights, or codes that serve it well: weights_digest ",
+        model_.weights_digest, ", the producer has ", space->weights_digest));
     Submit();
     return;
   }
@@ -196,7 +210,7 @@ void Session::OnResolved(const absl::StatusOr<Space>& space) {
 
 // What the prefix will be when it has come from a producer with these weights.
 std::string Session::ApproxSpace(const std::string& weights_digest) const {
-  if (CodingOf(request_.strategy) == Coding::kQ4) {
+  if (coding_ == Coding::kQ4) {
     return model_.NativeDigest(Fidelity::Code(absl::StrCat("q4-", weights_digest), kQ4Bits));
   }
   if (decoder_) {
@@ -366,7 +380,7 @@ v1::DecodeEvent Session::MakeFinished(const FinishInfo& info) {
     t->set_suffix_s(s.suffix);
   }
   const bool transferred = published_ && info.transferred_tokens > 0;
-  t->set_strategy(transferred ? CodingName(CodingOf(request_.strategy)) : "oracle");
+  t->set_strategy(transferred ? CodingName(coding_) : "oracle");
   t->set_fallback_reason(fallback_reason_);
   if (transferred) {
     t->set_import_s(handed_off_.import_s);

@@ -75,7 +75,9 @@ class Session final : public RequestListener, public std::enable_shared_from_thi
  private:
   // Empty: a hand-off is worth trying; else why not.
   std::string WhyNoHandoff() const;
-  // For `reuse`: sets decoder and cut, or says why there are none.
+  // For `auto`: whether calibration measured that codes serve this model.
+  bool CodesServeWell() const;
+  // For codes: sets decoder and cut, or says why there are none.
   std::string ChooseCodes();
   void StartHandoff() EXCLUDES(mu_);
   std::shared_ptr<Handoff> handoff() const EXCLUDES(mu_);
@@ -104,8 +106,10 @@ class Session final : public RequestListener, public std::enable_shared_from_thi
 
   // Until Submit: Start's thread, then the strand.
   CheckedRequest request_;
-  std::shared_ptr<const CodeDecoder> decoder_;  // null: not `reuse`
+  Coding coding_ = Coding::kRaw;                // if there is a hand-off
+  std::shared_ptr<const CodeDecoder> decoder_;  // null: no codes
   CodeCut cut_;
+  std::uint32_t code_bytes_per_token_ = 0;  // what cut_ was made for; 0: all
 
   // Engine's thread only.
   std::chrono::steady_clock::time_point first_token_;

@@ -148,6 +148,34 @@ TEST_F(CodesTest, ABudgetCutsTheCode) {
   EXPECT_THAT(none.timing().fallback_reason(), HasSubstr("this code takes 3 at least"));
 }
 
+// `auto` takes codes where calibration measured little enough harm, all of them.
+TEST_F(CodesTest, AutoTakesCodesThatServeWell) {
+  WriteCodec("a", "b", CodeSource::kHidden);
+  const auto answer = [&](double kl, double max_kl) {
+    codec_.report = absl::StrCat(
+        R"({"chosen": "closed", "candidates": [{"name": "raw", "kl": 0}, {"name": "closed", "kl": )",
+        kl, "}]}");
+    const std::string path = (dir_ / absl::StrCat("measured-", kl, "-", max_kl)).string();
+    EXPECT_TRUE(SaveCodec(codec_, path).ok());
+    prefill_.clear();
+    decode_.reset();
+    const std::string producer =
+        StartPrefill(absl::StrCat("p", kl, max_kl), {EntryWith("base", "a", {path})});
+    StartDecode({EntryWith("m", "b", {path})}, [max_kl](DecodeConfig& c) {
+      c.handoff.min_prefix_tokens = 64;
+      c.handoff.max_kl = max_kl;
+      c.handoff.bytes_per_token = 100;
+    });
+    return Ask(Request("m", Prompt(300, 12), "auto", {producer}));
+  };
+  const Answer served = answer(0.05, 0.1);
+  EXPECT_EQ(served.timing().strategy(), "reuse") << served.timing().fallback_reason();
+  EXPECT_EQ(served.timing().handoff_bytes(), 192u * 3 * 64);
+  const Answer refused = answer(0.2, 0.1);
+  EXPECT_EQ(refused.timing().strategy(), "oracle");
+  EXPECT_THAT(refused.timing().fallback_reason(), HasSubstr("auto takes K/V"));
+}
+
 TEST_F(CodesTest, WithoutACodecThePrefixIsComputedHere) {
   const std::string codec = WriteCodec("a", "a", CodeSource::kHidden);
   const std::string bare = StartPrefill("bare", {EntryWith("base", "a", {})});
