@@ -36,6 +36,11 @@ config::Section<DecodeHandoffConfig> HandoffSection() {
       .Help(
           "When no producer delivers: compute the prefix here, or fail a request that named its "
           "strategy.");
+  s.Fraction("drift_sample", &DecodeHandoffConfig::drift_sample)
+      .Help(
+          "Share of the requests served by codes that are replayed over the model's own prefill, "
+          "to "
+          "export how far their predictions are from it (baton_drift_*). 0: none.");
   s.Double("max_kl", &DecodeHandoffConfig::max_kl)
       .Range(0, 100)
       .Help(

@@ -30,8 +30,9 @@ struct DecodeHandoffConfig {
   std::chrono::milliseconds link_timeout{1'000};      // of the first contact with a producer
   std::chrono::milliseconds progress_timeout{5'000};  // no frame and no sign of life
   OnFailure on_failure = OnFailure::kRecompute;
-  int bytes_per_token = 0;  // reuse: codes are cut to fit; 0: all of them
-  double max_kl = 0.1;      // auto: of codes, as measured at calibration; nats a token
+  int bytes_per_token = 0;      // reuse: codes are cut to fit; 0: all of them
+  double drift_sample = 0.001;  // share of requests served by codes that the monitor replays
+  double max_kl = 0.1;          // auto: of codes, as measured at calibration; nats a token
 };
 
 struct DecodeConfig : NodeConfig {

@@ -121,7 +121,8 @@ class DecodeNode::Impl {
                                     "Time between tokens of one request.", {"model"},
                                     ShortLatencyBuckets()),
         metrics_.AddHistogramFamily("baton_e2e_request_latency_seconds",
-                                    "Arrival at this node to the last token.", {"model"})});
+                                    "Arrival at this node to the last token.", {"model"}),
+        std::make_shared<DriftMonitor>(config_.handoff.drift_sample, metrics_, RandomId64())});
   }
 };
 

@@ -89,6 +89,7 @@ void Session::Start() {
   coding_ = request_.strategy == Strategy::kAuto && CodesServeWell() ? Coding::kReuse
                                                                      : CodingOf(request_.strategy);
   if (why_not.empty() && coding_ == Coding::kReuse) why_not = ChooseCodes();
+  if (why_not.empty() && coding_ == Coding::kReuse && env_->drift->Sample()) Watch();
   if (!why_not.empty()) {
     if (request_.strategy != Strategy::kOracle) SetFallback(why_not);
     Submit();
@@ -139,6 +140,27 @@ std::string Session::ChooseCodes() {
   if (!cut.ok()) return absl::StrCat("handoff.bytes_per_token: ", cut.status().message());
   cut_ = *std::move(cut);
   return "";
+}
+
+void Session::Watch() {
+  EngineRequest& r = request_.request;
+  if (!r.resume_tokens.empty()) return;  // their predictions were made elsewhere
+  if (r.sampling.logprobs) client_top_logprobs_ = r.sampling.top_logprobs;
+  r.sampling.logprobs = true;
+  r.sampling.top_logprobs = std::max(r.sampling.top_logprobs, DriftMonitor::kTop);
+  watched_ = {.tokens = r.tokens, .adapter = r.adapter, .served = {}};
+}
+
+void Session::KeepPredictions(TokenDelta& delta) {
+  for (std::size_t i = 0; i < delta.logprobs.size(); ++i) {
+    watched_->tokens.push_back(delta.logprobs[i].front().token_id);
+    watched_->served.push_back(delta.logprobs[i]);
+    if (client_top_logprobs_ >= 0) {
+      const auto keep = static_cast<std::size_t>(client_top_logprobs_) + 1;
+      delta.logprobs[i].resize(std::min(delta.logprobs[i].size(), keep));
+    }
+  }
+  if (client_top_logprobs_ < 0) delta.logprobs.clear();
 }
 
 void Session::StartHandoff() {
@@ -350,6 +372,7 @@ void Session::OnTokens(TokenDelta delta) {
     has_token_ = true;
     last_token_ = now;
   }
+  if (watched_) KeepPredictions(delta);
   // A client that reads too slowly is given up before it fills the memory.
   if (absl::Status s = writer_->Push(MakeDelta(std::move(delta))); absl::IsResourceExhausted(s)) {
     Cancel(s);
@@ -397,6 +420,10 @@ void Session::OnFinished(const FinishInfo& info) {
   if (!info.status.ok()) {
     End(info.status);
     return;
+  }
+  if (watched_ && info.transferred_tokens > 0) {
+    env_->drift->Replay(model_, *std::move(watched_));
+    watched_.reset();
   }
   if (request_.prefix_tokens > 0) {
     const char* where = info.transferred_tokens > 0                     ? "remote"

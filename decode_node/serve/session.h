@@ -19,6 +19,7 @@
 #include "common/metrics/metrics.h"
 #include "common/node/worker_pool.h"
 #include "common/rpc/stream_writer.h"
+#include "decode_node/serve/drift_monitor.h"
 #include "decode_node/serve/handoff.h"
 #include "decode_node/serve/request_checks.h"
 #include "proto/decode.pb.h"
@@ -37,6 +38,7 @@ struct SessionEnv {
   HistogramFamily stages;       // {model, stage}: what the time to first token is made of
   HistogramFamily inter_token;  // {model}
   HistogramFamily e2e;          // {model}
+  std::shared_ptr<DriftMonitor> drift;
 };
 
 // What a producer may send for the model: K/V of the weights below its adapter; of any weights in
@@ -82,6 +84,9 @@ class Session final : public RequestListener, public std::enable_shared_from_thi
   void StartHandoff() EXCLUDES(mu_);
   std::shared_ptr<Handoff> handoff() const EXCLUDES(mu_);
   void OnResolved(const absl::StatusOr<Space>& space);
+  // The drift monitor will want this request's predictions, whether the client does or not.
+  void Watch();
+  void KeepPredictions(TokenDelta& delta);
   std::string ApproxSpace(const std::string& weights_digest) const;
   void OnPublished(const HandoffResult& result) EXCLUDES(mu_);
   void OnAbandoned(const absl::Status& why) EXCLUDES(mu_);
@@ -115,6 +120,8 @@ class Session final : public RequestListener, public std::enable_shared_from_thi
   std::chrono::steady_clock::time_point first_token_;
   std::chrono::steady_clock::time_point last_token_;
   bool has_token_ = false;
+  std::optional<DriftMonitor::Answer> watched_;  // set before Submit
+  int client_top_logprobs_ = -1;                 // of a watched request; -1: it wants none
 
   mutable Mutex mu_;
   std::shared_ptr<Handoff> handoff_ GUARDED_BY(mu_);  // null: none is tried
