@@ -219,7 +219,10 @@ void CodeSender::Pump() {
       }
       frame = std::move(waiting_.front());
       waiting_.pop_front();
-      if (in_flight_++ == 0 && summary_.frames == 0) first_submit_ = SteadyClock::now();
+      if (in_flight_++ == 0) {
+        busy_since_ = SteadyClock::now();
+        if (summary_.frames == 0) first_submit_ = busy_since_;
+      }
     }
     if (absl::Status s = BATON_FAULT_POINT("producer.before_send"); !s.ok()) {
       OnSent(0, s);
@@ -235,11 +238,14 @@ void CodeSender::Pump() {
 void CodeSender::OnSent(std::uint64_t bytes, const absl::Status& status) {
   {
     MutexLock lock(mu_);
-    --in_flight_;
+    const auto now = SteadyClock::now();
+    if (--in_flight_ == 0) {
+      summary_.busy_s += std::chrono::duration<double>(now - busy_since_).count();
+    }
     if (status.ok()) {
       ++summary_.frames;
       summary_.bytes += bytes;
-      last_done_ = SteadyClock::now();
+      last_done_ = now;
     }
   }
   if (!status.ok()) {

@@ -50,6 +50,7 @@ struct TransferSummary {
   double queue_s = 0;       // submit to admission
   double prefill_s = 0;     // admission to the end of the forward, by the clock
   double send_s = 0;        // first frame submitted to last completion
+  double busy_s = 0;        // of it, with a frame under way
   std::uint64_t bytes = 0;  // payload
   std::uint32_t frames = 0;
   std::uint32_t computed_tokens = 0;
@@ -127,6 +128,7 @@ class CodeSender final : public RequestListener, public std::enable_shared_from_
   std::deque<Frame> waiting_ GUARDED_BY(mu_);
   std::chrono::steady_clock::time_point first_submit_ GUARDED_BY(mu_);
   std::chrono::steady_clock::time_point last_done_ GUARDED_BY(mu_);
+  std::chrono::steady_clock::time_point busy_since_ GUARDED_BY(mu_);
   TransferSummary summary_ GUARDED_BY(mu_);
 };
 

@@ -22,6 +22,7 @@ v1::StartEvent MakeDone(const TransferSummary& s) {
   done->set_queue_s(s.queue_s);
   done->set_prefill_s(s.prefill_s);
   done->set_send_s(s.send_s);
+  done->set_busy_s(s.busy_s);
   done->set_bytes(s.bytes);
   done->set_lane(s.lane);
   done->set_computed_tokens(s.computed_tokens);

@@ -41,6 +41,12 @@ config::Section<DecodeHandoffConfig> HandoffSection() {
           "Share of the requests served by codes that are replayed over the model's own prefill, "
           "to "
           "export how far their predictions are from it (baton_drift_*). 0: none.");
+  s.Duration("target", &DecodeHandoffConfig::target)
+      .Range(std::chrono::milliseconds(0), std::chrono::minutes(1))
+      .Help(
+          "reuse: the least important components of a code stay away until it fits what the link "
+          "has "
+          "been seen to carry in this time. 0: nothing stays away for it.");
   s.Double("max_kl", &DecodeHandoffConfig::max_kl)
       .Range(0, 100)
       .Help(

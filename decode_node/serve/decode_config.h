@@ -30,7 +30,8 @@ struct DecodeHandoffConfig {
   std::chrono::milliseconds link_timeout{1'000};      // of the first contact with a producer
   std::chrono::milliseconds progress_timeout{5'000};  // no frame and no sign of life
   OnFailure on_failure = OnFailure::kRecompute;
-  int bytes_per_token = 0;      // reuse: codes are cut to fit; 0: all of them
+  int bytes_per_token = 0;              // reuse: codes are cut to fit; 0: all of them
+  std::chrono::milliseconds target{0};  // reuse: codes are cut to arrive in it; 0: they are not
   double drift_sample = 0.001;  // share of requests served by codes that the monitor replays
   double max_kl = 0.1;          // auto: of codes, as measured at calibration; nats a token
 };

@@ -90,7 +90,7 @@ void Handoff::Link() {
     }
     auto on_resolved = std::move(callbacks_.on_resolved);
     Finish();
-    on_resolved(last_error_);
+    on_resolved(last_error_, 0);
     return;
   }
   env_->links.Get(plan_.producers[producer_], plan_.base_model, plan_.wants,
@@ -115,7 +115,7 @@ void Handoff::OnLinked(std::size_t producer, ProducerLinks::Result result) {
     state_ = State::kResolved;
     space_ = link_->space;
     auto on_resolved = std::move(callbacks_.on_resolved);
-    on_resolved(*space_);
+    on_resolved(*space_, link_->meter->bytes_per_s());
     return;
   }
   // The fidelity of what is being admitted was set by the first producer's weights.
@@ -126,6 +126,14 @@ void Handoff::OnLinked(std::size_t producer, ProducerLinks::Result result) {
     return;
   }
   OpenCall();
+}
+
+void Handoff::SetCut(CodeCut cut, std::uint32_t code_bytes_per_token) {
+  Post([cut = std::move(cut), code_bytes_per_token](Handoff& h) mutable {
+    if (h.state_ != State::kResolved) return;
+    h.plan_.cut = std::move(cut);
+    h.plan_.code_bytes_per_token = code_bytes_per_token;
+  });
 }
 
 void Handoff::Begin(std::shared_ptr<PrefixLanding> landing) {
@@ -247,6 +255,7 @@ void Handoff::PublishIfComplete() {
     FailAttempt(s);
     return;
   }
+  link_->meter->Observe(progress.bytes, done_->busy_s());
   HandoffResult result;
   result.producer = link_->node.name();
   result.lane = CheckedLane(done_->lane());

@@ -80,8 +80,9 @@ struct HandoffResult {
 std::string CheckedLane(const std::string& lane);
 
 struct HandoffCallbacks {
-  // The space of the first producer that links, or why none does.
-  std::function<void(absl::StatusOr<Space>)> on_resolved;
+  // The space of the first producer that links and what its link has been seen to carry (bytes per
+  // second; 0: not known), or why none does.
+  std::function<void(absl::StatusOr<Space>, double)> on_resolved;
   std::function<void(const HandoffResult&)> on_published;
   std::function<void(const absl::Status&)> on_abandoned;
 };
@@ -93,6 +94,8 @@ class Handoff : public std::enable_shared_from_this<Handoff> {
 
   // Each returns at once.
   void Resolve();
+  // For codes, before Begin: how much of them is wanted; see HandoffPlan.
+  void SetCut(CodeCut cut, std::uint32_t code_bytes_per_token);
   void Begin(std::shared_ptr<PrefixLanding> landing);
   void Cancel();
   // Looks at the clocks; called at an interval.
@@ -130,7 +133,7 @@ class Handoff : public std::enable_shared_from_this<Handoff> {
   void Finish();
 
   const std::shared_ptr<const HandoffEnv> env_;
-  const HandoffPlan plan_;
+  HandoffPlan plan_;  // constant from Begin on
   Strand strand_;
   std::atomic<bool> over_{false};  // spares the strand the ticks of a session that only decodes
 

@@ -113,6 +113,7 @@ struct ProducerLinks::State : std::enable_shared_from_this<State> {
     link->stub = std::move(stub);
     link->node = call.response.node();
     link->transport_version = call.response.transport_version();
+    link->meter = std::make_shared<LinkMeter>();
     BATON_LOG_INFO("linked with producer \"{}\" at {} ({}, transport {}) for \"{}\"",
                    link->node.name(), address, link->node.version(), link->transport_version,
                    base_model);

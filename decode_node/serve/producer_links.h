@@ -18,6 +18,7 @@
 #include "common/base/mutex.h"
 #include "common/prefix_hash/space.h"
 #include "common/rpc/tls.h"
+#include "decode_node/serve/link_meter.h"
 #include "proto/prefill.grpc.pb.h"
 
 namespace baton {
@@ -29,6 +30,7 @@ struct ProducerLink {
   v1::NodeIdentity node;
   Space space;  // what it sends
   std::string transport_version;
+  std::shared_ptr<LinkMeter> meter;  // of the link, whoever uses it
 };
 
 struct ProducerLinksOptions {

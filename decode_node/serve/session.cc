@@ -182,8 +182,8 @@ void Session::StartHandoff() {
   plan.code_bytes_per_token = code_bytes_per_token_;
   plan.deadline = deadline_;
   HandoffCallbacks callbacks;
-  callbacks.on_resolved = [self = shared_from_this()](absl::StatusOr<Space> space) {
-    self->OnResolved(space);
+  callbacks.on_resolved = [self = shared_from_this()](absl::StatusOr<Space> space, double rate) {
+    self->OnResolved(space, rate);
   };
   callbacks.on_published = [self = shared_from_this()](const HandoffResult& r) {
     self->OnPublished(r);
@@ -205,7 +205,26 @@ std::shared_ptr<Handoff> Session::handoff() const {
   return handoff_;
 }
 
-void Session::OnResolved(const absl::StatusOr<Space>& space) {
+void Session::FitCodesTo(double link_bytes_per_s) {
+  const double target_s = std::chrono::duration<double>(env_->config.target).count();
+  if (request_.strategy == Strategy::kAuto || target_s == 0 || link_bytes_per_s == 0) return;
+  const double fits = target_s * link_bytes_per_s / request_.prefix_tokens;
+  // Few rates: a prefix is cached by the rate it came at.
+  constexpr double kParts[] = {0.75, 0.5, 0.375, 0.25, 0.125};
+  const double whole = cut_.bytes_per_token();
+  if (fits >= whole) return;
+  for (const double part : kParts) {
+    const auto bytes = static_cast<std::uint32_t>(part * whole);
+    auto cut = CutCode(decoder_->shape(), bytes);
+    if (!cut.ok()) break;  // smaller ones do not exist
+    cut_ = *std::move(cut);
+    code_bytes_per_token_ = bytes;
+    if (bytes <= fits) break;
+  }
+  if (auto h = handoff()) h->SetCut(cut_, code_bytes_per_token_);
+}
+
+void Session::OnResolved(const absl::StatusOr<Space>& space, double link_bytes_per_s) {
   if (!space.ok()) {
     if (FailsWithHandoff()) {
       End(absl::UnavailableError(absl::StrCat("hand-off failed: ", space.status().message())));
@@ -224,6 +243,7 @@ void Session::OnResolved(const absl::StatusOr<Space>& space) {
     Submit();
     return;
   }
+  if (decoder_) FitCodesTo(link_bytes_per_s);
   EngineRequest& r = request_.request;
   r.handoff_end = request_.prefix_tokens;
   r.cache.approx_space = ApproxSpace(space->weights_digest);

@@ -83,7 +83,9 @@ class Session final : public RequestListener, public std::enable_shared_from_thi
   std::string ChooseCodes();
   void StartHandoff() EXCLUDES(mu_);
   std::shared_ptr<Handoff> handoff() const EXCLUDES(mu_);
-  void OnResolved(const absl::StatusOr<Space>& space);
+  void OnResolved(const absl::StatusOr<Space>& space, double link_bytes_per_s);
+  // Cuts codes to what the link carries in handoff.target_ms.
+  void FitCodesTo(double link_bytes_per_s);
   // The drift monitor will want this request's predictions, whether the client does or not.
   void Watch();
   void KeepPredictions(TokenDelta& delta);

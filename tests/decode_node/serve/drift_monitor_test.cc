@@ -37,7 +37,7 @@ TEST(BucketKl, NothingInCommonIsFinite) {
 class DriftTest : public NodePair {
  protected:
   double Total(const std::string& name) {
-    const std::string text = decode_->metrics().Scrape();
+    const std::string text = decode_->metrics().SerializeText();
     const auto at = text.find(name + "{model=\"m\"");
     return at == std::string::npos ? 0 : std::stod(text.substr(text.find("} ", at) + 2));
   }
