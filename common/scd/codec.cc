@@ -1,9 +1,11 @@
 #include "common/scd/codec.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstdio>
 #include <cstring>
+#include <deque>
 #include <filesystem>
 #include <fstream>
 #include <initializer_list>
@@ -130,11 +132,28 @@ std::string TensorName(std::size_t layer, std::string_view field) {
 struct LayerField {
   std::string_view name;
   std::vector<float> CodecLayer::*values;
+  bool matrix = false;  // may be int8, with a scale for each row
 };
 constexpr LayerField kFields[] = {
-    {"mean", &CodecLayer::mean},     {"encoder", &CodecLayer::encoder},
+    {"mean", &CodecLayer::mean},     {"encoder", &CodecLayer::encoder, true},
     {"levels", &CodecLayer::levels}, {"importance", &CodecLayer::importance},
-    {"offset", &CodecLayer::offset}, {"decoder", &CodecLayer::decoder}};
+    {"offset", &CodecLayer::offset}, {"decoder", &CodecLayer::decoder, true}};
+
+// One row as scale * code, codes from -127 to 127.
+struct Int8Row {
+  float scale = 0;
+  std::vector<std::int8_t> codes;
+
+  explicit Int8Row(absl::Span<const float> row) {
+    float largest = 0;
+    for (const float x : row) largest = std::max(largest, std::abs(x));
+    // Rounded up to 16 bits of mantissa: 127 times it is exact, so rounding twice changes nothing.
+    scale = std::bit_cast<float>((std::bit_cast<std::uint32_t>(largest / 127) + 0xFFu) & ~0xFFu);
+    for (const float x : row) {
+      codes.push_back(scale > 0 ? static_cast<std::int8_t>(std::lround(x / scale)) : 0);
+    }
+  }
+};
 
 absl::StatusOr<std::string> Metadata(const SafetensorsFile& file, const std::string& key) {
   const auto it = file.metadata().find(key);
@@ -183,6 +202,27 @@ absl::StatusOr<const TensorView*> Find(const SafetensorsFile& file, const std::s
   return view;
 }
 
+absl::Status ReadFloats(const TensorView& view, std::vector<float>& to) {
+  to.resize(static_cast<std::size_t>(view.elements()));
+  return DequantizeRow(view.dtype, view.data, to.data(), view.elements());
+}
+
+// Rows of codes, and their scales in the tensor beside it.
+absl::Status ReadInt8(const SafetensorsFile& file, const TensorView& view, std::vector<float>& to) {
+  BATON_ASSIGN_OR_RETURN(const TensorView* scales, Find(file, view.name + "_scale"));
+  if (view.shape.size() != 2 || scales->shape != std::vector<std::int64_t>{view.shape[0]}) {
+    return Bad(Cat("shape ", ShapeString(view.shape), " with scales ", ShapeString(scales->shape)));
+  }
+  std::vector<float> scale;
+  BATON_RETURN_IF_ERROR(ReadFloats(*scales, scale));
+  const auto* codes = reinterpret_cast<const std::int8_t*>(view.data);
+  to.resize(static_cast<std::size_t>(view.elements()));
+  for (std::size_t i = 0; i < to.size(); ++i) {
+    to[i] = scale[i / static_cast<std::size_t>(view.shape[1])] * static_cast<float>(codes[i]);
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<CodecLayer> ReadLayer(const SafetensorsFile& file, std::size_t index) {
   CodecLayer layer;
   const std::string bits_name = TensorName(index, "bits");
@@ -192,15 +232,13 @@ absl::StatusOr<CodecLayer> ReadLayer(const SafetensorsFile& file, std::size_t in
   }
   const auto* first = reinterpret_cast<const std::uint8_t*>(bits->data);
   layer.bits.assign(first, first + bits->nbytes);
-  for (const auto& [field, values] : kFields) {
-    const std::string name = TensorName(index, field);
+  for (const LayerField& field : kFields) {
+    const std::string name = TensorName(index, field.name);
     BATON_ASSIGN_OR_RETURN(const TensorView* view, Find(file, name));
-    auto& to = layer.*values;
-    to.resize(static_cast<std::size_t>(view->elements()));
-    if (absl::Status s = DequantizeRow(view->dtype, view->data, to.data(), view->elements());
-        !s.ok()) {
-      return Bad(Cat("tensor '", name, "': ", StdView(s.message())));
-    }
+    absl::Status read = view->dtype == StoredDType::kI8 && field.matrix
+                            ? ReadInt8(file, *view, layer.*field.values)
+                            : ReadFloats(*view, layer.*field.values);
+    if (!read.ok()) return Bad(Cat("tensor '", name, "': ", StdView(read.message())));
   }
   return layer;
 }
@@ -209,7 +247,10 @@ absl::StatusOr<Codec> Read(const SafetensorsFile& file) {
   Codec codec;
   BATON_ASSIGN_OR_RETURN(codec.identity, ReadIdentity(file));
   const auto layers = static_cast<std::size_t>(codec.identity.layers);
-  const std::size_t expected = layers * (std::size(kFields) + 1);
+  const auto scales = static_cast<std::size_t>(
+      std::count_if(file.tensors().begin(), file.tensors().end(),
+                    [](const TensorView& t) { return t.dtype == StoredDType::kI8; }));
+  const std::size_t expected = layers * (std::size(kFields) + 1) + scales;
   if (file.tensors().size() != expected) {
     return Bad(Cat(file.tensors().size(), " tensors, expected ", expected));
   }
@@ -232,6 +273,19 @@ class Writer {
         {"dtype", dtype}, {"shape", shape}, {"data_offsets", {size_, size_ + bytes.size()}}};
     data_.push_back(bytes);
     size_ += bytes.size();
+  }
+  void AddInt8(const std::string& name, const std::vector<std::int64_t>& shape,
+               const std::vector<float>& matrix) {
+    const auto width = static_cast<std::size_t>(shape[1]);
+    std::string& codes = owned_.emplace_back();
+    std::string& scales = owned_.emplace_back();
+    for (std::size_t at = 0; at < matrix.size(); at += width) {
+      const Int8Row row(absl::MakeConstSpan(matrix).subspan(at, width));
+      codes += BytesOf(row.codes);
+      scales.append(reinterpret_cast<const char*>(&row.scale), sizeof(row.scale));
+    }
+    Add(name, "I8", shape, codes);
+    Add(name + "_scale", "F32", {shape[0]}, scales);
   }
   void Metadata(const std::map<std::string, std::string>& metadata) {
     header_["__metadata__"] = metadata;
@@ -260,6 +314,7 @@ class Writer {
  private:
   nlohmann::ordered_json header_;
   std::vector<std::string_view> data_;
+  std::deque<std::string> owned_;  // what data_ shows of it stays where it is
   std::uint64_t size_ = 0;
 };
 
@@ -341,7 +396,22 @@ absl::StatusOr<Codec> LoadCodec(const std::string& path) {
   return absl::Status(codec.status().code(), Cat(path, ": ", StdView(codec.status().message())));
 }
 
-absl::Status SaveCodec(const Codec& codec, const std::string& path) {
+void RoundToInt8(Codec& codec) {
+  for (CodecLayer& layer : codec.layers) {
+    for (const auto& [values, rows] : {std::pair(&layer.encoder, layer.rank()),
+                                       std::pair(&layer.decoder, 2 * codec.identity.kv_dim())}) {
+      const std::size_t width = values->size() / static_cast<std::size_t>(rows);
+      for (std::size_t at = 0; at < values->size(); at += width) {
+        const Int8Row row(absl::MakeConstSpan(*values).subspan(at, width));
+        for (std::size_t i = 0; i < width; ++i) {
+          (*values)[at + i] = row.scale * static_cast<float>(row.codes[i]);
+        }
+      }
+    }
+  }
+}
+
+absl::Status SaveCodec(const Codec& codec, const std::string& path, CodecStorage storage) {
   BATON_RETURN_IF_ERROR(CheckCodec(codec));
   const CodecIdentity& id = codec.identity;
   Writer writer;
@@ -359,13 +429,19 @@ absl::Status SaveCodec(const Codec& codec, const std::string& path) {
   for (std::size_t l = 0; l < codec.layers.size(); ++l) {
     const CodecLayer& layer = codec.layers[l];
     writer.Add(TensorName(l, "bits"), "U8", {layer.rank()}, BytesOf(layer.bits));
-    for (const auto& [field, values] : kFields) {
-      const std::vector<float>& v = layer.*values;
-      const auto n = static_cast<std::int64_t>(v.size());
-      std::vector<std::int64_t> shape = {n};
-      if (field == "encoder") shape = {layer.rank(), id.source_width()};
-      if (field == "decoder") shape = {2 * id.kv_dim(), layer.rank()};
-      writer.Add(TensorName(l, field), "F32", shape, BytesOf(v));
+    for (const LayerField& field : kFields) {
+      const std::vector<float>& v = layer.*field.values;
+      const std::string name = TensorName(l, field.name);
+      std::vector<std::int64_t> shape = {static_cast<std::int64_t>(v.size())};
+      if (field.matrix) {
+        const std::int64_t rows = field.name == "encoder" ? layer.rank() : 2 * id.kv_dim();
+        shape = {rows, shape[0] / rows};
+      }
+      if (field.matrix && storage == CodecStorage::kInt8) {
+        writer.AddInt8(name, shape, v);
+      } else {
+        writer.Add(name, "F32", shape, BytesOf(v));
+      }
     }
   }
   return writer.Write(path);

@@ -89,10 +89,18 @@ inline constexpr std::uint8_t kCodeBits[] = {1, 2, 3, 4, 6, 8};
 // INVALID_ARGUMENT naming layer, field, what is there and what is expected.
 absl::Status CheckCodec(const Codec& codec);
 
+// Rounds A and B to what 8 bits and a scale per row can say; a code made with it is made and read
+// by the rounded numbers, so measure after it.
+void RoundToInt8(Codec& codec);
+
+// How A and B lie in a file. kInt8 loses nothing of a codec that RoundToInt8 made.
+enum class CodecStorage { kF32, kInt8 };
+
 // A safetensors file with the identity in its metadata. Errors name the file and the field: as
 // CheckCodec; UNIMPLEMENTED for another version.
 absl::StatusOr<Codec> LoadCodec(const std::string& path);
 // Written beside and renamed: a reader sees the whole file or none.
-absl::Status SaveCodec(const Codec& codec, const std::string& path);
+absl::Status SaveCodec(const Codec& codec, const std::string& path,
+                       CodecStorage storage = CodecStorage::kF32);
 
 }  // namespace baton

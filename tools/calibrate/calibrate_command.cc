@@ -97,7 +97,7 @@ class Command {
                            ReadDocuments(options_.data, *loaded.tokenizer, DocumentTokens(o)));
     BATON_ASSIGN_OR_RETURN(const CalibrationResult result,
                            Calibrate(loaded.pair, set, o, *executor_));
-    BATON_RETURN_IF_ERROR(SaveCodec(result.codec, options_.out));
+    BATON_RETURN_IF_ERROR(SaveCodec(result.codec, options_.out, o.storage));
     Print(result, raw);
     return absl::OkStatus();
   }
@@ -221,6 +221,10 @@ void AddOptions(CLI::App& app, Options& o) {
   app.add_option("--learning-rate", c.learning_rate)
       ->capture_default_str()
       ->check(CLI::PositiveNumber);
+  app.add_option("--storage", c.storage, "how matrices lie in the file")
+      ->transform(CLI::CheckedTransformer(std::map<std::string, CodecStorage>{
+          {"int8", CodecStorage::kInt8}, {"fp32", CodecStorage::kF32}}))
+      ->default_str("int8");
   app.add_option("--threads", o.threads, "default: all processors")->check(CLI::Range(1, 1024));
   app.add_option("--seed", c.seed, "of the split and the samples")->capture_default_str();
 }

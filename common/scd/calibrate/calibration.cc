@@ -146,6 +146,8 @@ class Calibration {
     candidate.layers = trained.codec.layers;
     candidate.judged_kl = std::move(trained.judged_kl);
     candidates_.push_back(std::move(candidate));
+    // Its encoder is rounded already.
+    if (options_.storage == CodecStorage::kInt8) RoundToInt8(trained.codec);
     codecs_.push_back(std::move(trained.codec));
     return absl::OkStatus();
   }
@@ -199,6 +201,7 @@ class Calibration {
                       .kv_heads = c.kv_heads,
                       .head_dim = c.head_dim};
     codec.layers = candidate.layers;
+    if (options_.storage == CodecStorage::kInt8) RoundToInt8(codec);
     BATON_RETURN_IF_ERROR(CheckCodec(codec));
     return codec;
   }

@@ -54,7 +54,8 @@ struct CalibrationOptions {
   std::int64_t train_rank = 96;
   double learning_rate = 1e-3;
   std::int64_t fisher_documents = 32;
-  std::int64_t sample_rows = 4096;  // of each layer, for levels
+  std::int64_t sample_rows = 4096;             // of each layer, for levels
+  CodecStorage storage = CodecStorage::kInt8;  // candidates are rounded to it and measured then
   std::uint64_t seed = 0;
   CalibrationProgress progress;  // may be null
 };

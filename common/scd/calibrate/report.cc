@@ -25,6 +25,7 @@ Json Options(const CalibrationOptions& o) {
           {"train_rank", o.train_rank},
           {"learning_rate", o.learning_rate},
           {"fisher_documents", o.fisher_documents},
+          {"storage", o.storage == CodecStorage::kInt8 ? "int8" : "fp32"},
           {"seed", o.seed}};
 }
 

@@ -1,8 +1,11 @@
 #include "common/scd/codec.h"
 
+#include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <fstream>
 #include <functional>
+#include <random>
 #include <string>
 #include <vector>
 
@@ -46,6 +49,45 @@ Codec Small() {
   codec.layers = {first, second};
   codec.report = R"({"chosen":"closed"})";
   return codec;
+}
+
+TEST(CodecTest, Int8LosesNothingOfWhatWasRounded) {
+  const TempDir dir;
+  std::mt19937 random(3);
+  std::normal_distribution<float> normal;
+  for (int round = 0; round < 50; ++round) {
+    Codec codec = Small();
+    for (CodecLayer& layer : codec.layers) {
+      for (auto* matrix : {&layer.encoder, &layer.decoder}) {
+        for (float& x : *matrix) x = normal(random);
+      }
+    }
+    const Codec before = codec;
+    RoundToInt8(codec);
+    for (std::size_t i = 0; i < 18; ++i) {
+      float largest = 0;  // of its row of 6
+      for (std::size_t j = i / 6 * 6; j < i / 6 * 6 + 6; ++j) {
+        largest = std::max(largest, std::abs(before.layers[0].encoder[j]));
+      }
+      EXPECT_NEAR(codec.layers[0].encoder[i], before.layers[0].encoder[i], largest / 250);
+    }
+    const std::string path = dir.File("int8.safetensors");
+    ASSERT_TRUE(SaveCodec(codec, path, CodecStorage::kInt8).ok());
+    const auto loaded = LoadCodec(path);
+    ASSERT_TRUE(loaded.ok()) << loaded.status();
+    EXPECT_EQ(loaded->Digest(), codec.Digest());
+    Codec again = codec;
+    RoundToInt8(again);
+    EXPECT_EQ(again.Digest(), codec.Digest());
+  }
+}
+
+TEST(CodecTest, ARowOfZerosStaysOne) {
+  Codec codec = Small();
+  std::fill(codec.layers[0].encoder.begin(), codec.layers[0].encoder.begin() + 6, 0.0f);
+  RoundToInt8(codec);
+  EXPECT_EQ(codec.layers[0].encoder[3], 0);
+  EXPECT_TRUE(CheckCodec(codec).ok());
 }
 
 TEST(CodecTest, FileHoldsEverything) {
