@@ -111,6 +111,10 @@ class DecodeNode::Impl {
         metrics_.AddCounterFamily("baton_prefixes_total",
                                   "Requests with a shareable prefix, by where it came from.",
                                   {"where"}),
+        metrics_.AddCounterFamily("baton_handoff_fallbacks_total",
+                                  "Requests whose prefix was computed here although a hand-off was "
+                                  "asked for, by what was asked for.",
+                                  {"model", "strategy"}),
         metrics_.AddHistogramFamily("baton_time_to_first_token_seconds",
                                     "Arrival at this node to the first token.", {"model"}),
         metrics_.AddHistogramFamily("baton_ttft_stage_seconds",

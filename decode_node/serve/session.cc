@@ -129,6 +129,8 @@ bool Session::CodesServeWell() const {
 
 std::string Session::ChooseCodes() {
   if (model_.decoders.empty()) {
+    BATON_LOG_EVERY_SEC(60, "\"{}\" has no codec: what asks for codes is computed here",
+                        model_.name);
     return absl::StrCat("no codec makes K/V of \"", model_.name, "\" (models[].codecs)");
   }
   decoder_ = model_.decoders.front();
@@ -321,7 +323,6 @@ void Session::OnAbandoned(const absl::Status& why) {
   {
     MutexLock lock(mu_);
     if (ended_) return;
-    fallback_reason_ = std::string(why.message());
     handoff_over_at_ = SteadyClock::now();
     handle = handle_;
   }
@@ -331,6 +332,7 @@ void Session::OnAbandoned(const absl::Status& why) {
     End(failed);
     return;
   }
+  SetFallback(std::string(why.message()));
   BATON_LOG_EVERY_SEC(5, "computing the prefix of request {} here: {}", request_id_, why.message());
   model_.engine->AbandonPrefix(handle);
 }
@@ -340,6 +342,7 @@ bool Session::FailsWithHandoff() const {
 }
 
 void Session::SetFallback(const std::string& reason) {
+  env_->fallbacks.With({model_.name, StrategyName(request_.strategy)}).Increment();
   MutexLock lock(mu_);
   fallback_reason_ = reason;
 }

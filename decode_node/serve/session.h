@@ -34,6 +34,7 @@ struct SessionEnv {
   DecodeHandoffConfig config;
   CounterFamily requests;       // {model, outcome}
   CounterFamily prefixes;       // {where}: prompts with a shareable prefix, by who computed it
+  CounterFamily fallbacks;      // {model, strategy}: asked for, and served by oracle instead
   HistogramFamily ttft;         // {model}
   HistogramFamily stages;       // {model, stage}: what the time to first token is made of
   HistogramFamily inter_token;  // {model}

@@ -185,6 +185,8 @@ TEST_F(CodesTest, WithoutACodecThePrefixIsComputedHere) {
   ASSERT_TRUE(no_decoder.status.ok()) << no_decoder.status;
   EXPECT_EQ(no_decoder.timing().strategy(), "oracle");
   EXPECT_THAT(no_decoder.timing().fallback_reason(), HasSubstr("no codec makes K/V of \"m\""));
+  EXPECT_THAT(decode_->metrics().SerializeText(),
+              HasSubstr(R"(baton_handoff_fallbacks_total{model="m",strategy="reuse"} 1)"));
   decode_.reset();
   StartDecode({EntryWith("m", "a", {codec})});
   const Answer no_encoder = Reuse(prompt, bare);
