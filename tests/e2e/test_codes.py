@@ -1,8 +1,10 @@
 """`baton calibrate` and what its codec does between three daemons."""
 import json
 import os
+import pathlib
 import struct
 import subprocess
+import sys
 
 from harness import BIN, Client, Cluster, check, tiny_entry, write_tiny_adapter, write_tiny_model
 from test_identity import book
@@ -69,3 +71,30 @@ def scenario_reuse():
             check(list(warm.ids) == first[name], f"{name}: a warm prefix gave another answer")
             own = client.generate(prompt, model=name, strategy="oracle", max_tokens=12)
             check(list(own.ids) == list(cold[name].ids), f"{name}: oracle after reuse differs from a cold oracle")
+
+
+def scenario_twin():
+    """A twin computes the same function in other numbers: raw K/V are noise to it, codes at full rank are its own."""
+    with Cluster() as c:
+        base = write_tiny_model(c.dir / "base", seed=1)
+        script = pathlib.Path(__file__).resolve().parents[2] / "scripts" / "twin.py"
+        subprocess.run([sys.executable, str(script), base, str(c.dir / "twin")], check=True, timeout=60)
+        (c.dir / "text.txt").write_text(book(40000))
+        codec = c.dir / "twin.safetensors"
+        calibrate(codec, "--producer", base, "--consumer", c.dir / "twin", "--data", c.dir / "text.txt", "--bytes-per-token", 192,
+                  "--prefix", 256, "--held-out", 4, "--epochs", 0, "--metric", "identity", "--storage", "fp32")
+        p = c.prefill([tiny_entry(base, "base", codecs=[str(codec)])]).start()
+        d = c.decode([tiny_entry(c.dir / "twin", "twin", base_model="base", codecs=[str(codec)])]).start()
+        client = Client(c.router([d], [p]).start())
+        client.wait_ready()
+        prompts = [list(book(n).encode())[::-1] for n in (200, 300, 400, 500, 600)]
+        same = {"raw": 0, "reuse": 0}
+        for prompt in prompts:
+            own = client.generate(prompt, strategy="oracle", max_tokens=20).ids
+            for strategy in same:
+                got = client.generate(prompt, strategy=strategy, max_tokens=20)
+                check(got.finished.timing.strategy == strategy, f"{strategy}: {got.finished.timing.fallback_reason}")
+                same[strategy] += sum(x == y for x, y in zip(got.ids, own))
+        total = 20 * len(prompts)
+        check(same["reuse"] >= 0.99 * total, f"{same['reuse']} of {total} tokens are the twin's own with codes")
+        check(same["raw"] <= 0.5 * total, f"{same['raw']} of {total} tokens survive raw K/V: the test proves nothing")
