@@ -354,10 +354,12 @@ TEST_F(NodePair, CancelBeforeTheHandoffBeginsHoldsNothing) {
                  {},
                  counter("baton_requests_total", {"model", "outcome"}),
                  counter("baton_prefixes_total", {"where"}),
+                 counter("baton_handoff_fallbacks_total", {"model", "strategy"}),
                  histogram("baton_time_to_first_token_seconds", {"model"}),
                  histogram("baton_ttft_stage_seconds", {"model", "stage"}),
                  histogram("baton_inter_token_latency_seconds", {"model"}),
-                 histogram("baton_e2e_request_latency_seconds", {"model"})});
+                 histogram("baton_e2e_request_latency_seconds", {"model"}),
+                 std::make_shared<DriftMonitor>(0, metrics, 1)});
   auto checked = CheckRequest(Request("m", Prompt(400, 9), "raw", {producer}), decode_->host(),
                               Strategy::kRaw);
   ASSERT_TRUE(checked.ok()) << checked.status();
