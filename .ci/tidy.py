@@ -19,7 +19,7 @@ import time
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 from check_layers import ROOT, TOP  # noqa: E402
 
-PER_UNIT = 16
+PER_UNIT = 32
 LOCAL = re.compile(r"^namespace \{\n(.*?)^\}  // namespace$", re.M | re.S)
 NAMES = (
     re.compile(r"\b(?:class|struct|enum class|enum|concept)\s+(\w+)"),
@@ -35,6 +35,7 @@ LIBRARY_FLAG = re.compile(r"-I|-isystem|-D(?!BATON_)|-pthread$|-fPI[CE]$")
 
 def local_names(text):
     names = set(re.findall(r"^#define (\w+)", text, re.M)) | set(re.findall(r"^static .*?(\w+)\(", text, re.M))
+    names.update(re.findall(r"^using (?:\w+::)+(\w+);", text, re.M))
     for body in LOCAL.findall(text):
         for pattern in NAMES:
             names.update(pattern.findall(body))
@@ -111,6 +112,8 @@ def check(build, number, unit):
                                      "--checks=-bugprone-suspicious-include")
         if "clang-diagnostic-error" not in output:
             return files, output, code, seconds
+        print(f"tidy: unit {number} does not compile, so its sources are read one by one:\n"
+              + "".join(re.findall(r"(?m)^.*\[clang-diagnostic-error\]$", output)[:1]), flush=True)
     runs = [tidy(ROOT / f, flags) for f in files]
     return files, "".join(r[0] for r in runs), max(abs(r[1]) for r in runs), sum(r[2] for r in runs)
 

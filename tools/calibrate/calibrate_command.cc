@@ -200,6 +200,9 @@ void AddOptions(CLI::App& app, Options& o) {
   app.add_option("--metric", o.metric, "what an error costs")
       ->capture_default_str()
       ->check(CLI::IsMember({"fisher", "heuristic", "identity"}));
+  app.add_option("--ridge", c.ridge, "pull of the closed form towards the producer's own K/V")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
   app.add_option("--max-tokens", c.max_tokens, "to learn from")
       ->capture_default_str()
       ->check(CLI::Range(std::int64_t{64}, std::int64_t{1} << 40));
