@@ -82,20 +82,21 @@ def scenario_twin():
         (c.dir / "text.txt").write_text(book(40000))
         codec = c.dir / "twin.safetensors"
         calibrate(codec, "--producer", base, "--consumer", c.dir / "twin", "--data", c.dir / "text.txt", "--bytes-per-token", 192,
-                  "--prefix", 256, "--held-out", 4, "--epochs", 0, "--metric", "identity", "--storage", "fp32")
+                  "--prefix", 256, "--held-out", 4, "--epochs", 0, "--metric", "identity", "--storage", "fp32", "--ridge", 1e-3)
         p = c.prefill([tiny_entry(base, "base", codecs=[str(codec)])]).start()
         d = c.decode([tiny_entry(c.dir / "twin", "twin", base_model="base", codecs=[str(codec)])],
                      engine={"prefix_cache": False}).start()  # else what oracle computed serves the rest
         client = Client(c.router([d], [p]).start())
         client.wait_ready()
-        prompts = [list(book(n).encode())[::-1] for n in (200, 300, 400, 500, 600)]
+        # One token each, so that a near tie of this random model costs one answer and not the rest of it.
+        prompts = [list(book(200 + 10 * n).encode())[::-1] for n in range(40)]
         same = {"raw": 0, "reuse": 0}
         for prompt in prompts:
-            own = client.generate(prompt, strategy="oracle", max_tokens=20).ids
+            own = client.generate(prompt, strategy="oracle", max_tokens=1).ids
             for strategy in same:
-                got = client.generate(prompt, strategy=strategy, max_tokens=20)
+                got = client.generate(prompt, strategy=strategy, max_tokens=1)
                 check(got.finished.timing.strategy == strategy, f"{strategy}: {got.finished.timing.fallback_reason}")
-                same[strategy] += sum(x == y for x, y in zip(got.ids, own))
-        total = 20 * len(prompts)
-        check(same["reuse"] >= 0.99 * total, f"{same['reuse']} of {total} tokens are the twin's own with codes")
-        check(same["raw"] <= 0.5 * total, f"{same['raw']} of {total} tokens survive raw K/V: the test proves nothing")
+                same[strategy] += list(got.ids) == list(own)
+        total = len(prompts)
+        check(same["reuse"] >= 0.9 * total, f"{same['reuse']} of {total} first tokens are the twin's own with codes")
+        check(same["raw"] <= 0.2 * total, f"{same['raw']} of {total} first tokens survive raw K/V: the test proves nothing")
