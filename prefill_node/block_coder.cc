@@ -7,15 +7,31 @@
 
 namespace baton {
 
-BlockCoder::BlockCoder(CodeJob job, CodeStore& store)
-    : job_(std::move(job)),
-      store_(store),
-      stored_(store.Find(
-          absl::MakeConstSpan(job_.blocks).subspan(static_cast<std::size_t>(job_.first_block)),
-          job_.space)) {}
+BlockCoder::BlockCoder(CodeJob job, CodeStore& store) : job_(std::move(job)), store_(store) {
+  LookUp();
+}
+
+void BlockCoder::LookUp() {
+  const auto blocks = absl::MakeConstSpan(job_.blocks);
+  stored_ = store_.Find(blocks.subspan(static_cast<std::size_t>(job_.first_block)), job_.space);
+}
 
 std::int32_t BlockCoder::next_row() const {
-  return (job_.first_block + static_cast<std::int32_t>(stored_.size())) * kCodeBlockRows;
+  return static_cast<std::int32_t>(NextBlock()) * kCodeBlockRows;
+}
+
+void BlockCoder::HoldTurn(std::unique_ptr<CodingTurns::Turn> turn) {
+  MutexLock lock(mu_);
+  turn_ = std::move(turn);
+  blocks_left_ = job_.blocks.size() - NextBlock();
+}
+
+void BlockCoder::EndTurn() {
+  std::unique_ptr<CodingTurns::Turn> ended;  // destroyed without the lock: it calls those that wait
+  {
+    MutexLock lock(mu_);
+    ended = std::move(turn_);
+  }
 }
 
 StatesReady BlockCoder::WholeBlocks(StatesReady states) {
@@ -39,39 +55,68 @@ StatesReady BlockCoder::WholeBlocks(StatesReady states) {
   return states;
 }
 
+void BlockCoder::EncodeBlock(const CodeEncoder& encoder, const StatesReady& whole, std::int32_t row,
+                             BlockCodes& codes) const {
+  SerialExecutor executor;
+  const int uncoded = std::clamp(job_.uncoded_tokens - row, 0, kCodeBlockRows);
+  encoder.Encode(whole.layer, whole.rows.data() + (row - whole.begin) * whole.width, whole.width,
+                 uncoded, codes.layer(whole.layer), executor);
+}
+
 std::vector<std::shared_ptr<const BlockCodes>> BlockCoder::Encode(const StatesReady& whole) {
   std::vector<std::shared_ptr<const BlockCodes>> blocks;
-  SerialExecutor executor;
   for (std::int32_t row = whole.begin; row < whole.end; row += kCodeBlockRows) {
-    const std::int32_t index = row / kCodeBlockRows;
-    const std::shared_ptr<BlockCodes> codes = BlockAt(index);
-    const int uncoded = std::clamp(job_.uncoded_tokens - row, 0, kCodeBlockRows);
-    job_.encoder->Encode(whole.layer, whole.rows.data() + (row - whole.begin) * whole.width,
-                         whole.width, uncoded, codes->layer(whole.layer), executor);
-    LayerDone(index);
+    const std::shared_ptr<BlockCodes> codes = BlockAt(row / kCodeBlockRows).front();
+    EncodeBlock(*job_.encoder, whole, row, *codes);
     blocks.push_back(codes);
   }
   return blocks;
 }
 
-std::shared_ptr<BlockCodes> BlockCoder::BlockAt(std::int32_t index) {
-  const CodeCut& whole = job_.encoder->whole();
+void BlockCoder::Keep(const StatesReady& whole) {
+  for (std::int32_t row = whole.begin; row < whole.end; row += kCodeBlockRows) {
+    const std::int32_t index = row / kCodeBlockRows;
+    const auto codes = BlockAt(index);
+    for (std::size_t i = 0; i < job_.others.size(); ++i) {
+      EncodeBlock(*job_.others[i].encoder, whole, row, *codes[i + 1]);
+    }
+    LayerDone(index);
+  }
+}
+
+std::vector<std::shared_ptr<BlockCodes>> BlockCoder::BlockAt(std::int32_t index) {
   MutexLock lock(mu_);
   Block& block = coding_[index];
-  if (!block.codes) block = {std::make_shared<BlockCodes>(whole), whole.layers.size()};
+  if (block.codes.empty()) {
+    block.layers_left = job_.encoder->whole().layers.size();
+    block.codes.push_back(std::make_shared<BlockCodes>(job_.encoder->whole()));
+    for (const SpaceEncoder& other : job_.others) {
+      block.codes.push_back(std::make_shared<BlockCodes>(other.encoder->whole()));
+    }
+  }
   return block.codes;
 }
 
 void BlockCoder::LayerDone(std::int32_t index) {
-  std::shared_ptr<const BlockCodes> done;
+  Block done;
   {
     MutexLock lock(mu_);
     const auto it = coding_.find(index);
     if (--it->second.layers_left > 0) return;
-    done = std::move(it->second.codes);
+    done = std::move(it->second);
     coding_.erase(it);
   }
-  store_.Put(job_.blocks[static_cast<std::size_t>(index)], job_.space, std::move(done));
+  const BlockHash& block = job_.blocks[static_cast<std::size_t>(index)];
+  store_.Put(block, job_.space, std::move(done.codes.front()));
+  for (std::size_t i = 0; i < job_.others.size(); ++i) {
+    store_.Put(block, job_.others[i].space, std::move(done.codes[i + 1]));
+  }
+  bool last;
+  {
+    MutexLock lock(mu_);
+    last = turn_ != nullptr && --blocks_left_ == 0;
+  }
+  if (last) EndTurn();
 }
 
 }  // namespace baton

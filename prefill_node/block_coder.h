@@ -1,9 +1,11 @@
 // From a transfer's states, layer by layer and in chunks of any length, to its blocks' codes.
 //
+//   coder.LookUp();                                  // what the store has
 //   StatesReady whole = coder.WholeBlocks(states);   // engine's thread
 //   auto blocks = coder.Encode(whole);               // a worker; layers beside each other
+//   coder.Keep(whole);                               // after they are on their way
 //
-// A block whose layers are all encoded goes into the store.
+// A block whose layers are all encoded goes into the store, in the codes of every encoder.
 #pragma once
 
 #include <cstdint>
@@ -17,16 +19,24 @@
 #include "common/prefix_hash/block_hash.h"
 #include "common/scd/encoder.h"
 #include "prefill_node/code_store.h"
+#include "prefill_node/coding_turns.h"
 
 namespace baton {
 
-// Which codes a transfer sends.
-struct CodeJob {
+// An encoder, and what its codes are called in the store.
+struct SpaceEncoder {
   std::shared_ptr<const CodeEncoder> encoder;
+  std::string space;
+};
+
+// Which codes a transfer sends.
+struct CodeJob : SpaceEncoder {
   CodeCut cut;
-  std::string space;                // of the codes in the store
-  std::vector<BlockHash> blocks;    // of the whole prefix
-  std::int32_t first_block = 0;     // the first that travels
+  // Of the same states; their codes are made on the way, for who asks for them next.
+  std::vector<SpaceEncoder> others;
+  std::string turn;               // the same for transfers of which one makes what the others need
+  std::vector<BlockHash> blocks;  // of the whole prefix
+  std::int32_t first_block = 0;   // the first that travels
   std::int32_t uncoded_tokens = 0;  // the first of them are of no use to anybody (see sinks)
 };
 
@@ -35,30 +45,49 @@ class BlockCoder {
   BlockCoder(CodeJob job, CodeStore& store);
 
   const CodeJob& job() const { return job_; }
-  // From first_block on, as many as the store had when this was made.
+  // Looks for the blocks in the store; not once encoding has begun.
+  void LookUp();
+  // From first_block on, as many as the store had then.
   const std::vector<std::shared_ptr<const BlockCodes>>& stored() const { return stored_; }
   // First row whose states are needed.
   std::int32_t next_row() const;
+  bool all_stored() const { return NextBlock() == job_.blocks.size(); }
+  // Of the first block that the store lacked.
+  CodingTurns::Key turn_key() const { return {job_.blocks[NextBlock()], job_.turn}; }
+
+  // Held until every block is kept, or EndTurn.
+  void HoldTurn(std::unique_ptr<CodingTurns::Turn> turn) EXCLUDES(mu_);
+  void EndTurn() EXCLUDES(mu_);
 
   // Rows of whole blocks, with what waited of their layer; the rest waits. One thread only.
   StatesReady WholeBlocks(StatesReady states);
   // Codes of the layer in `whole`, which holds nothing but whole blocks. Thread-safe.
   std::vector<std::shared_ptr<const BlockCodes>> Encode(const StatesReady& whole) EXCLUDES(mu_);
+  // After Encode of the same rows: their codes by the other encoders, and whole blocks into the
+  // store. Thread-safe.
+  void Keep(const StatesReady& whole) EXCLUDES(mu_);
 
  private:
   struct Block {
-    std::shared_ptr<BlockCodes> codes;
+    std::vector<std::shared_ptr<BlockCodes>> codes;  // of the job's own encoder, then of the others
     std::size_t layers_left = 0;
   };
-  std::shared_ptr<BlockCodes> BlockAt(std::int32_t index) EXCLUDES(mu_);
+  std::size_t NextBlock() const {
+    return static_cast<std::size_t>(job_.first_block) + stored_.size();
+  }
+  std::vector<std::shared_ptr<BlockCodes>> BlockAt(std::int32_t index) EXCLUDES(mu_);
+  void EncodeBlock(const CodeEncoder& encoder, const StatesReady& whole, std::int32_t row,
+                   BlockCodes& codes) const;
   void LayerDone(std::int32_t index) EXCLUDES(mu_);
 
   const CodeJob job_;
   CodeStore& store_;
-  const std::vector<std::shared_ptr<const BlockCodes>> stored_;
+  std::vector<std::shared_ptr<const BlockCodes>> stored_;
   std::map<int, StatesReady> waiting_;  // by layer: rows of a block that is not whole
   Mutex mu_;
   std::map<std::int32_t, Block> coding_ GUARDED_BY(mu_);  // by index in the prefix
+  std::size_t blocks_left_ GUARDED_BY(mu_) = 0;           // to keep, while there is a turn
+  std::unique_ptr<CodingTurns::Turn> turn_ GUARDED_BY(mu_);
 };
 
 }  // namespace baton

@@ -38,6 +38,11 @@ void CodeSender::SetHandle(RequestHandle handle) {
 
 void CodeSender::Abort(const absl::Status& why) { End(why, /*abort_engine=*/true); }
 
+bool CodeSender::ended() const {
+  MutexLock lock(mu_);
+  return ended_;
+}
+
 std::uint32_t CodeSender::frames_sent() const {
   MutexLock lock(mu_);
   return summary_.frames;
@@ -159,6 +164,7 @@ absl::Status CodeSender::EncodeFrames(const KvReady& ready) {
 absl::Status CodeSender::EncodeCodes(const StatesReady& whole) {
   const auto blocks = params_.coder->Encode(whole);
   BATON_RETURN_IF_ERROR(EnqueueCodes(whole.layer, whole.begin / kCodeBlockRows, blocks));
+  params_.coder->Keep(whole);
   return BATON_FAULT_POINT("producer.after_layer");
 }
 

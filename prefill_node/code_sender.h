@@ -75,6 +75,7 @@ class CodeSender final : public RequestListener, public std::enable_shared_from_
   void FinishWithoutEngine() EXCLUDES(mu_);
   // Ends the transfer: the engine's work is aborted, frames that wait are dropped.
   void Abort(const absl::Status& why) EXCLUDES(mu_);
+  bool ended() const EXCLUDES(mu_);
   // Frames handed over so far.
   std::uint32_t frames_sent() const EXCLUDES(mu_);
 

@@ -22,6 +22,11 @@ config::Section<PrefillHandoffConfig> HandoffSection() {
   s.Bytes("code_store_bytes", &PrefillHandoffConfig::code_store_bytes)
       .Range(0, std::int64_t{1} << 50)
       .Help("Codes of prefixes that are kept, the latest used; 0: none.");
+  s.Bool("code_ahead", &PrefillHandoffConfig::code_ahead)
+      .Help(
+          "While a prefix is computed for one codec, the codes of the model's other codecs are "
+          "made "
+          "for the store as well, so that it is computed once for all its fine-tunes.");
   return s;
 }
 

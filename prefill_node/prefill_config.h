@@ -16,6 +16,7 @@ struct PrefillHandoffConfig {
   std::int64_t frame_bytes = 4 << 20;          // payload of one frame
   int window = 8;                              // frames of one transfer in flight
   std::int64_t code_store_bytes = 1 << 30;     // codes that are kept; 0: none
+  bool code_ahead = true;                      // for consumers that have not asked yet
 };
 
 struct PrefillConfig : NodeConfig {

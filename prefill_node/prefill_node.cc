@@ -25,9 +25,9 @@ class PrefillNode::Impl {
   ~Impl() {
     Stop();
     server_.reset();
-    Stop();  // transfers that began while the server went down
+    Stop();                          // transfers that began while the server went down
+    if (workers_) workers_->Stop();  // they submit to engines; what engines post now is dropped
     host_.reset();
-    if (workers_) workers_->Stop();
   }
 
   absl::Status Start() {

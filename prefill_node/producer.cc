@@ -72,6 +72,13 @@ absl::StatusOr<CodeJob> CheckCodes(const v1::StartRequest& request, const Hosted
     codes.cut = *std::move(cut);
   }
   codes.space = Producer::CodeSpaceOf(model, *codes.encoder).Digest();
+  codes.turn =
+      absl::StrCat(Producer::SpaceOf(model).Digest(), " ", CodeSourceName(codes.encoder->source()));
+  for (const auto& other : model.encoders) {
+    if (other != codes.encoder && other->source() == codes.encoder->source()) {
+      codes.others.push_back({other, Producer::CodeSpaceOf(model, *other).Digest()});
+    }
+  }
   return codes;
 }
 

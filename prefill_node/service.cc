@@ -51,6 +51,8 @@ PrefillService::PrefillService(PrefillServiceOptions options, ModelHost& host, T
                                             {"strategy", "lane"})),
       seconds_(metrics.AddHistogramFamily(
           "baton_handoff_seconds", "First frame of a transfer to its last.", {"strategy", "lane"})),
+      waits_(metrics.AddCounter("baton_prefill_coding_waits_total",
+                                "Transfers that waited for codes another one was making.")),
       live_gauge_(metrics.AddGaugeCallback("baton_prefill_transfers_live",
                                            "Transfers that have not ended.",
                                            [this] { return double(live_transfers()); })) {}
@@ -115,8 +117,11 @@ absl::Status PrefillService::StartTransfer(const v1::StartRequest& request,
   params.frame_bytes = options_.handoff.frame_bytes;
   params.window = options_.handoff.window;
   if (job.codes) {
+    if (!options_.handoff.code_ahead || options_.handoff.code_store_bytes == 0) {
+      job.codes->others.clear();
+      job.codes->turn = job.codes->space;
+    }
     params.coder = std::make_shared<BlockCoder>(*std::move(job.codes), code_store_);
-    job.request.report_from = params.coder->next_row();
   }
   const std::shared_ptr<BlockCoder> coder = params.coder;
 
@@ -140,27 +145,59 @@ absl::Status PrefillService::StartTransfer(const v1::StartRequest& request,
   {
     const auto now = SteadyClock::now();
     MutexLock lock(mu_);
-    transfers_[key] = {sender, writer, now + options_.handoff.heartbeat,
+    transfers_[key] = {sender, writer, coder, now + options_.handoff.heartbeat,
                        now + options_.handoff.lease};
   }
   writer->SetOnCancel([sender] { sender->Abort(absl::CancelledError("the decode node left")); });
+  Work work = {job.model->engine, std::move(job.request), sender, coder};
   if (coder) {
-    sender->SendStored();
-    if (coder->next_row() == static_cast<std::int32_t>(job.request.tokens.size())) {
-      Admission all_stored;
-      all_stored.cached_tokens = coder->next_row();
-      sender->OnAdmitted(all_stored);
-      sender->FinishWithoutEngine();
-      return absl::OkStatus();
-    }
+    StartCoding(std::move(work), /*may_wait=*/options_.handoff.code_store_bytes > 0);
+  } else {
+    Submit(std::move(work));
   }
-  auto handle = job.model->engine->Submit(std::move(job.request), sender);
-  if (!handle.ok()) {
-    sender->Abort(handle.status());  // finishes the writer and leaves the table
-    return absl::OkStatus();
-  }
-  sender->SetHandle(*handle);
   return absl::OkStatus();
+}
+
+void PrefillService::StartCoding(Work work, bool may_wait) {
+  BlockCoder& coder = *work.coder;
+  std::unique_ptr<CodingTurns::Turn> turn;
+  if (may_wait && !coder.all_stored()) {
+    auto waiting = std::make_shared<Work>(work);
+    turn = turns_.Take(coder.turn_key(), [this, waiting] {
+      workers_->Post([this, waiting] {
+        if (waiting->sender->ended()) return;
+        waiting->coder->LookUp();
+        StartCoding(std::move(*waiting), /*may_wait=*/false);
+      });
+    });
+    if (!turn) {
+      waits_.Increment();
+      return;
+    }
+    coder.LookUp();  // another's turn may have ended since the first look
+  }
+  work.sender->SendStored();
+  if (coder.all_stored()) {
+    Admission all_stored;
+    all_stored.cached_tokens = coder.next_row();
+    work.sender->OnAdmitted(all_stored);
+    work.sender->FinishWithoutEngine();
+    return;
+  }
+  coder.HoldTurn(std::move(turn));
+  work.request.report_from = coder.next_row();
+  const auto sender = work.sender;
+  Submit(std::move(work));
+  if (sender->ended()) coder.EndTurn();  // its end may have come before the turn
+}
+
+void PrefillService::Submit(Work work) {
+  auto handle = work.engine->Submit(std::move(work.request), work.sender);
+  if (!handle.ok()) {
+    work.sender->Abort(handle.status());  // finishes the writer and leaves the table
+    return;
+  }
+  work.sender->SetHandle(*handle);
 }
 
 void PrefillService::OnEnd(std::uint64_t key, const std::shared_ptr<Writer>& writer,
@@ -174,6 +211,7 @@ void PrefillService::OnEnd(std::uint64_t key, const std::shared_ptr<Writer>& wri
       transfers_.erase(it);
     }
   }
+  if (ended.coder) ended.coder->EndTurn();
   transfers_total_.With({Outcome(status)}).Increment();
   if (summary.bytes > 0) {
     bytes_total_.With({CodingName(summary.coding), summary.lane.empty() ? "unknown" : summary.lane})

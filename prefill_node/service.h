@@ -59,12 +59,24 @@ class PrefillService final : public v1::Prefill::CallbackService {
   struct Transfer {
     std::shared_ptr<CodeSender> sender;
     std::shared_ptr<Writer> writer;
+    std::shared_ptr<BlockCoder> coder;  // of codes; else null
     std::chrono::steady_clock::time_point next_heartbeat;
     std::chrono::steady_clock::time_point lease_end;
   };
 
+  // What an accepted transfer has the engine do.
+  struct Work {
+    Engine* engine = nullptr;
+    EngineRequest request;
+    std::shared_ptr<CodeSender> sender;
+    std::shared_ptr<BlockCoder> coder;  // of codes; else null
+  };
+
   absl::Status StartTransfer(const v1::StartRequest& request, const std::string& request_id,
                              const std::shared_ptr<Writer>& writer);
+  // Codes come from the store, or from whoever is making them (once: `may_wait`), or are made here.
+  void StartCoding(Work work, bool may_wait);
+  static void Submit(Work work);
   void OnEnd(std::uint64_t key, const std::shared_ptr<Writer>& writer, absl::Status status,
              const TransferSummary& summary) EXCLUDES(mu_);
 
@@ -74,11 +86,13 @@ class PrefillService final : public v1::Prefill::CallbackService {
   const std::shared_ptr<WorkerPool> workers_;
   const Producer producer_;
   CodeStore code_store_;
+  CodingTurns turns_;
   std::atomic<bool> draining_{false};
 
   CounterFamily transfers_total_;
   CounterFamily bytes_total_;
   HistogramFamily seconds_;
+  Counter waits_;
 
   mutable Mutex mu_;
   std::uint64_t next_key_ GUARDED_BY(mu_) = 1;

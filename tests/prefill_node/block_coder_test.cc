@@ -1,6 +1,7 @@
 #include "prefill_node/block_coder.h"
 
 #include <cstring>
+#include <tuple>
 
 #include "kernels/executor.h"
 #include "tests/common/scd/coder_fixture.h"
@@ -47,6 +48,7 @@ TEST_F(BlockCoderTest, ChunksOfAnyLengthGiveWholeBlocks) {
     EXPECT_EQ(whole.end % kCodeBlockRows, 0);
     next = whole.end;
     for (auto& b : coder.Encode(whole)) blocks.push_back(b);
+    coder.Keep(whole);
   }
   EXPECT_EQ(next, 192);
   ASSERT_EQ(blocks.size(), 3u);
@@ -59,18 +61,55 @@ TEST_F(BlockCoderTest, ChunksOfAnyLengthGiveWholeBlocks) {
 
 TEST_F(BlockCoderTest, StoresABlockWhenItsLayersAreDone) {
   BlockCoder coder(Job(2), store_);
-  coder.Encode(States(0, 0, 128));
+  const auto code = [&](const StatesReady& states) {
+    coder.Encode(states);
+    coder.Keep(states);
+  };
+  code(States(0, 0, 128));
   EXPECT_EQ(store_.bytes(), 0);
-  coder.Encode(States(1, 64, 128));
+  code(States(1, 64, 128));
   const auto second = store_.Find(std::vector{coder.job().blocks[1]}, "s");
   ASSERT_EQ(second.size(), 1u);
-  coder.Encode(States(1, 0, 64));
+  code(States(1, 0, 64));
   // The next transfer starts where the store ends.
   BlockCoder warm(Job(3, /*first_block=*/1), store_);
   EXPECT_EQ(warm.stored(), second);
   EXPECT_EQ(warm.next_row(), 128);
   BlockCoder cold(Job(1, /*first_block=*/0), store_);
   EXPECT_EQ(cold.next_row(), 64);
+  EXPECT_TRUE(cold.all_stored());
+}
+
+TEST_F(BlockCoderTest, OtherEncodersAreServedOnTheWay) {
+  CodeJob job = Job(1);
+  job.others.push_back({job.encoder, "t"});
+  BlockCoder coder(job, store_);
+  for (const int layer : {0, 1}) {
+    const StatesReady states = States(layer, 0, 64);
+    coder.Encode(states);
+    coder.Keep(states);
+  }
+  for (const char* space : {"s", "t"}) {
+    const auto blocks = store_.Find(job.blocks, space);
+    ASSERT_EQ(blocks.size(), 1u) << space;
+    for (const int layer : {0, 1}) {
+      const std::vector<std::byte> want = Codes(layer);
+      EXPECT_EQ(std::memcmp(blocks[0]->layer(layer), want.data(), want.size()), 0);
+    }
+  }
+}
+
+TEST_F(BlockCoderTest, TheTurnEndsWithTheLastBlock) {
+  CodingTurns turns;
+  BlockCoder coder(Job(2), store_);
+  coder.HoldTurn(turns.Take(coder.turn_key(), {}));
+  for (const auto& [layer, begin, end] : {std::tuple(0, 0, 128), {1, 0, 64}, {1, 64, 128}}) {
+    EXPECT_EQ(turns.taken(), 1u);
+    const StatesReady states = States(layer, begin, end);
+    coder.Encode(states);
+    coder.Keep(states);
+  }
+  EXPECT_EQ(turns.taken(), 0u);
 }
 
 }  // namespace

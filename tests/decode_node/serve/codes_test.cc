@@ -111,6 +111,34 @@ TEST_F(CodesTest, TheStoreSavesTheForward) {
   ExpectNothingHeld();
 }
 
+// One forward for everybody: consumers with codecs of their own, and all of them at once.
+TEST_F(CodesTest, OnePrefixIsComputedOnce) {
+  const std::string first = WriteCodec("a", "a", CodeSource::kHidden);
+  const std::string second = WriteCodec("a", "b", CodeSource::kHidden);
+  const std::string producer = StartPrefill("p", {EntryWith("base", "a", {first, second})});
+  ModelEntry own = EntryWith("own", "a", {first});
+  ModelEntry other = EntryWith("other", "b", {second});
+  StartDecode({own, other});
+  const auto prompt = Prompt(500, 21);
+  std::vector<Answer> answers(6);
+  std::vector<std::thread> threads;
+  for (std::size_t i = 0; i < answers.size(); ++i) {
+    threads.emplace_back([&, i] {
+      answers[i] = Ask(Request(i % 2 == 0 ? "own" : "other", prompt, "reuse", {producer}));
+    });
+  }
+  for (std::thread& t : threads) t.join();
+  for (std::size_t i = 0; i < answers.size(); ++i) {
+    ASSERT_TRUE(answers[i].status.ok()) << answers[i].status;
+    EXPECT_EQ(answers[i].timing().strategy(), "reuse") << answers[i].timing().fallback_reason();
+    EXPECT_EQ(answers[i].tokens, answers[i % 2].tokens);
+  }
+  EXPECT_THAT(prefill_[0]->metrics().SerializeText(),
+              HasSubstr(absl::StrCat("baton_prompt_tokens_total{model=\"base\"} ",
+                                     ShareablePrefix(500, std::nullopt), "\n")));
+  ExpectNothingHeld();
+}
+
 // Without room in the store every prefix is computed; chunks that do not end with blocks are
 // joined.
 TEST_F(CodesTest, NoStoreAndOddChunks) {
