@@ -20,6 +20,14 @@ std::int32_t BlockCoder::next_row() const {
   return static_cast<std::int32_t>(NextBlock()) * kCodeBlockRows;
 }
 
+std::vector<CodingTurns::Key> BlockCoder::missing() const {
+  std::vector<CodingTurns::Key> keys;
+  for (std::size_t i = NextBlock(); i < job_.blocks.size(); ++i) {
+    keys.emplace_back(job_.blocks[i], job_.turn);
+  }
+  return keys;
+}
+
 void BlockCoder::HoldTurn(std::unique_ptr<CodingTurns::Turn> turn) {
   MutexLock lock(mu_);
   turn_ = std::move(turn);

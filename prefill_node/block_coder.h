@@ -52,8 +52,8 @@ class BlockCoder {
   // First row whose states are needed.
   std::int32_t next_row() const;
   bool all_stored() const { return NextBlock() == job_.blocks.size(); }
-  // Of the first block that the store lacked.
-  CodingTurns::Key turn_key() const { return {job_.blocks[NextBlock()], job_.turn}; }
+  // The blocks that the store lacked.
+  std::vector<CodingTurns::Key> missing() const;
 
   // Held until every block is kept, or EndTurn.
   void HoldTurn(std::unique_ptr<CodingTurns::Turn> turn) EXCLUDES(mu_);

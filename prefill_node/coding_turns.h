@@ -4,7 +4,7 @@
 //   auto turn = turns.Take(key, again);   // null: somebody has it, and `again` is called
 //   afterwards
 //   ... code the blocks into the store ...
-//   turn.reset();                         // those that wait look into the store again
+//   turn.reset();                            // those that wait look into the store again
 //
 // Thread-safe. A turn may outlive its table.
 #pragma once
@@ -26,12 +26,13 @@ class CodingTurns {
   struct Table;
 
  public:
-  // The first block that the store lacks, and what is made of it (CodeJob::turn).
+  // A block, and what is made of it (CodeJob::turn).
   using Key = std::pair<BlockHash, std::string>;
 
+  // For the blocks that nobody else had when it was taken.
   class Turn {
    public:
-    Turn(std::shared_ptr<Table> table, Key key);
+    Turn(std::shared_ptr<Table> table, std::vector<Key> keys);
     // Calls whoever waits, on this thread.
     ~Turn();
     Turn(const Turn&) = delete;
@@ -39,19 +40,20 @@ class CodingTurns {
 
    private:
     const std::shared_ptr<Table> table_;
-    const Key key_;
+    const std::vector<Key> keys_;
   };
 
   CodingTurns();
 
-  // Null: another has the turn; `again` is called when it ends, on any thread and without a lock.
-  std::unique_ptr<Turn> Take(const Key& key, std::function<void()> again);
-  std::size_t taken() const;
+  // For the blocks that the store lacks, in order, at least one. Null: another has the turn for the
+  // first of them; `again` is called when that ends, on any thread and without a lock.
+  std::unique_ptr<Turn> Take(const std::vector<Key>& blocks, std::function<void()> again);
+  std::size_t blocks_taken() const;
 
  private:
   struct Table {
     Mutex mu;
-    std::map<Key, std::vector<std::function<void()>>> waiting GUARDED_BY(mu);  // by turn taken
+    std::map<Key, std::vector<std::function<void()>>> waiting GUARDED_BY(mu);  // by block taken
   };
   const std::shared_ptr<Table> table_;
 };

@@ -163,7 +163,7 @@ void PrefillService::StartCoding(Work work, bool may_wait) {
   std::unique_ptr<CodingTurns::Turn> turn;
   if (may_wait && !coder.all_stored()) {
     auto waiting = std::make_shared<Work>(work);
-    turn = turns_.Take(coder.turn_key(), [this, waiting] {
+    turn = turns_.Take(coder.missing(), [this, waiting] {
       workers_->Post([this, waiting] {
         if (waiting->sender->ended()) return;
         waiting->coder->LookUp();

@@ -102,14 +102,14 @@ TEST_F(BlockCoderTest, OtherEncodersAreServedOnTheWay) {
 TEST_F(BlockCoderTest, TheTurnEndsWithTheLastBlock) {
   CodingTurns turns;
   BlockCoder coder(Job(2), store_);
-  coder.HoldTurn(turns.Take(coder.turn_key(), {}));
+  coder.HoldTurn(turns.Take(coder.missing(), {}));
   for (const auto& [layer, begin, end] : {std::tuple(0, 0, 128), {1, 0, 64}, {1, 64, 128}}) {
-    EXPECT_EQ(turns.taken(), 1u);
+    EXPECT_EQ(turns.blocks_taken(), 2u);
     const StatesReady states = States(layer, begin, end);
     coder.Encode(states);
     coder.Keep(states);
   }
-  EXPECT_EQ(turns.taken(), 0u);
+  EXPECT_EQ(turns.blocks_taken(), 0u);
 }
 
 }  // namespace
