@@ -13,6 +13,7 @@ void AddGenerateCommand(CLI::App& app, int& exit_code);
 void AddChatCommand(CLI::App& app, int& exit_code);
 void AddInspectCommand(CLI::App& app, int& exit_code);
 void AddCalibrateCommand(CLI::App& app, int& exit_code);
+void AddEvalCommand(CLI::App& app, int& exit_code);
 void AddConfigCommand(CLI::App& app, int& exit_code);
 void AddBenchCommand(CLI::App& app, int& exit_code);
 

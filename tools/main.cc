@@ -17,6 +17,7 @@ int main(int argc, char** argv) {
   baton::tools::AddGenerateCommand(app, exit_code);
   baton::tools::AddBenchCommand(app, exit_code);
   baton::tools::AddCalibrateCommand(app, exit_code);
+  baton::tools::AddEvalCommand(app, exit_code);
   baton::tools::AddInspectCommand(app, exit_code);
   baton::tools::AddConfigCommand(app, exit_code);
   try {

@@ -13,17 +13,14 @@
 
 #include "CLI/CLI.hpp"
 #include "common/base/machine.h"
-#include "common/base/progress.h"
 #include "common/base/status_macros.h"
 #include "common/base/strings.h"
 #include "common/model/model.h"
-#include "common/model/weight_store.h"
 #include "common/scd/calibrate/calibration.h"
-#include "common/tokenizer/model_tokenizer.h"
-#include "common/weights/lora.h"
-#include "common/weights/model_source.h"
 #include "kernels/executor.h"
 #include "spdlog/fmt/fmt.h"
+#include "tools/pair/pair.h"
+#include "tools/pair/stages.h"
 
 namespace baton::tools {
 namespace {
@@ -36,9 +33,7 @@ const std::map<std::string, Metric> kMetrics = {{"fisher", Metric::kFisher},
                                                 {"identity", Metric::kIdentity}};
 
 struct Options {
-  std::string producer;
-  std::string consumer;
-  std::string adapter;
+  PairFiles files;
   std::vector<std::string> data;
   std::string out;
   std::string profile = "quality";
@@ -48,35 +43,6 @@ struct Options {
   CalibrationOptions calibration;
 };
 
-// Shows one bar after the other, as the stages come.
-class Stages {
- public:
-  void operator()(std::string_view stage, std::int64_t done, std::int64_t total) {
-    if (stage != stage_) {
-      bar_.reset();
-      stage_ = stage;
-      std::cerr << stage_ << "\n";
-      const char* what = stage_.starts_with("fitting")     ? "layers"
-                         : stage_.starts_with("loading")   ? "MiB"
-                         : stage_.starts_with("gathering") ? "tokens"
-                                                           : "documents";
-      bar_.emplace(what, total);
-    }
-    bar_->Update(done);
-  }
-
- private:
-  std::string stage_;
-  std::optional<Progress> bar_;
-};
-
-// The two models as they are served, and what holds them.
-struct Loaded {
-  CalibrationPair pair;
-  std::unique_ptr<Tokenizer> tokenizer;
-  std::unique_ptr<AdapterSet> adapters;  // the consumer's, or null
-};
-
 class Command {
  public:
   explicit Command(Options options)
@@ -84,15 +50,16 @@ class Command {
 
   absl::Status Run() {
     BATON_RETURN_IF_ERROR(CheckOut());
-    BATON_ASSIGN_OR_RETURN(Loaded loaded, Load());
+    const auto progress = [this](std::string_view stage, std::int64_t done, std::int64_t total) {
+      stages_(stage, done, total);
+    };
+    BATON_ASSIGN_OR_RETURN(const LoadedPair loaded, LoadPair(options_.files, progress, *executor_));
     CalibrationOptions& o = options_.calibration;
     o.source = options_.source == "h" ? CodeSource::kHidden : CodeSource::kKv;
     o.metric = kMetrics.at(options_.metric);
     const double raw = RawBytesPerToken(loaded.pair.producer.model->config());
     if (o.bytes_per_token == 0) o.bytes_per_token = raw * kProfiles.at(options_.profile);
-    o.progress = [this](std::string_view stage, std::int64_t done, std::int64_t total) {
-      stages_(stage, done, total);
-    };
+    o.progress = progress;
     BATON_ASSIGN_OR_RETURN(const DocumentSet set,
                            ReadDocuments(options_.data, *loaded.tokenizer, DocumentTokens(o)));
     BATON_ASSIGN_OR_RETURN(const CalibrationResult result,
@@ -110,48 +77,6 @@ class Command {
       return absl::InvalidArgumentError(Cat("--out ", options_.out, ": not a file in a folder"));
     }
     return absl::OkStatus();
-  }
-
-  absl::StatusOr<Loaded> Load() {
-    Loaded loaded;
-    BATON_ASSIGN_OR_RETURN(const auto producer, ModelSource::Open(options_.producer));
-    BATON_ASSIGN_OR_RETURN(const auto consumer, ModelSource::Open(options_.consumer));
-    BATON_ASSIGN_OR_RETURN(loaded.tokenizer, ReadModelTokenizer(*producer));
-    BATON_ASSIGN_OR_RETURN(const auto consumer_tokenizer, ReadModelTokenizer(*consumer));
-    if (loaded.tokenizer->digest() != consumer_tokenizer->digest()) {
-      return absl::InvalidArgumentError(Cat("tokenizer: the consumer's gives other ids (",
-                                            consumer_tokenizer->digest(), ") than the producer's (",
-                                            loaded.tokenizer->digest(), ")"));
-    }
-    std::optional<LoraAdapter> adapter;
-    if (!options_.adapter.empty()) {
-      BATON_ASSIGN_OR_RETURN(
-          adapter, LoadLoraAdapter(options_.adapter, options_.adapter, consumer->config()));
-    }
-    CalibrationPair& pair = loaded.pair;
-    pair.tokenizer = loaded.tokenizer->digest();
-    pair.producer_weights = producer->WeightsDigest(options_.threads);
-    pair.consumer_weights = ConsumerWeightsDigest(consumer->WeightsDigest(options_.threads),
-                                                  adapter ? adapter->digest : "");
-    BATON_ASSIGN_OR_RETURN(pair.producer.model, LoadWeights(*producer, "producer"));
-    BATON_ASSIGN_OR_RETURN(pair.consumer.model, LoadWeights(*consumer, "consumer"));
-    if (adapter) {
-      loaded.adapters = std::make_unique<AdapterSet>(pair.consumer.model);
-      pair.consumer.adapters = loaded.adapters.get();
-      BATON_ASSIGN_OR_RETURN(pair.consumer.adapter, loaded.adapters->Add(*adapter, *executor_));
-    }
-    return loaded;
-  }
-
-  absl::StatusOr<std::shared_ptr<const Model>> LoadWeights(const ModelSource& source,
-                                                           const std::string& whose) {
-    return Model::Load(source, {.weight_dtype = WeightDType::kF32,
-                                .executor = executor_.get(),
-                                .progress =
-                                    [this, &whose](std::int64_t done, std::int64_t total) {
-                                      stages_("loading the " + whose, done >> 20, total >> 20);
-                                    },
-                                .store = &store_});
   }
 
   void Print(const CalibrationResult& result, double raw) const {
@@ -174,16 +99,16 @@ class Command {
 
   Options options_;
   std::unique_ptr<Executor> executor_;
-  WeightStore store_;
   Stages stages_;
 };
 
 void AddOptions(CLI::App& app, Options& o) {
   CalibrationOptions& c = o.calibration;
-  app.add_option("--producer", o.producer, "who makes codes: a .gguf file or Hugging Face folder")
+  app.add_option("--producer", o.files.producer,
+                 "who makes codes: a .gguf file or Hugging Face folder")
       ->required();
-  app.add_option("--consumer", o.consumer, "who reads them: a file or folder")->required();
-  app.add_option("--adapter", o.adapter, "the consumer's PEFT LoRA folder");
+  app.add_option("--consumer", o.files.consumer, "who reads them: a file or folder")->required();
+  app.add_option("--adapter", o.files.adapter, "the consumer's PEFT LoRA folder");
   app.add_option("--data", o.data,
                  "texts like the traffic: .txt, or .jsonl with \"text\" or \"context\"")
       ->required();

@@ -18,22 +18,6 @@ namespace {
 
 absl::Status Bad(const std::string& what) { return absl::InvalidArgumentError(what); }
 
-absl::Status CheckPair(const ModelConfig& p, const ModelConfig& c) {
-  struct Field {
-    const char* name;
-    std::int64_t producer, consumer;
-  };
-  for (const Field& f :
-       {Field{"layers", p.layers, c.layers}, Field{"hidden", p.hidden, c.hidden},
-        Field{"kv_heads", p.kv_heads, c.kv_heads}, Field{"head_dim", p.head_dim, c.head_dim}}) {
-    if (f.producer != f.consumer) {
-      return Bad(Cat(f.name, ": ", f.producer, " at the producer, ", f.consumer,
-                     " at the consumer; a codec is for models of one architecture"));
-    }
-  }
-  return absl::OkStatus();
-}
-
 absl::Status CheckOptions(const CalibrationOptions& o, const ModelConfig& p, const ModelConfig& c) {
   // One bit for every layer; and nobody sends more than raw.
   const double least = static_cast<double>(p.layers) / 8, most = RawBytesPerToken(p);
@@ -55,19 +39,6 @@ absl::Status CheckOptions(const CalibrationOptions& o, const ModelConfig& p, con
   }
   if (o.held_out < 1) return Bad(Cat("held_out: ", o.held_out, "; at least 1"));
   if (o.sample_rows < 256) return Bad(Cat("sample_rows: ", o.sample_rows, "; at least 256"));
-  return absl::OkStatus();
-}
-
-// Every id is a row of both embeddings.
-absl::Status CheckTokens(const DocumentSet& set, std::int64_t vocab) {
-  for (const Document& d : set.documents) {
-    for (const std::int32_t id : d.tokens) {
-      if (id < 0 || id >= vocab) {
-        return Bad(
-            Cat(set.files[d.file].path, ": token ", id, "; the smaller vocabulary has ", vocab));
-      }
-    }
-  }
   return absl::OkStatus();
 }
 
@@ -250,6 +221,34 @@ class Calibration {
 };
 
 }  // namespace
+
+absl::Status CheckPair(const ModelConfig& p, const ModelConfig& c) {
+  struct Field {
+    const char* name;
+    std::int64_t producer, consumer;
+  };
+  for (const Field& f :
+       {Field{"layers", p.layers, c.layers}, Field{"hidden", p.hidden, c.hidden},
+        Field{"kv_heads", p.kv_heads, c.kv_heads}, Field{"head_dim", p.head_dim, c.head_dim}}) {
+    if (f.producer != f.consumer) {
+      return Bad(Cat(f.name, ": ", f.producer, " at the producer, ", f.consumer,
+                     " at the consumer; a codec is for models of one architecture"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckTokens(const DocumentSet& set, std::int64_t vocab) {
+  for (const Document& d : set.documents) {
+    for (const std::int32_t id : d.tokens) {
+      if (id < 0 || id >= vocab) {
+        return Bad(
+            Cat(set.files[d.file].path, ": token ", id, "; the smaller vocabulary has ", vocab));
+      }
+    }
+  }
+  return absl::OkStatus();
+}
 
 double RawBytesPerToken(const ModelConfig& config) {
   return static_cast<double>(2 * 2 * config.layers * config.kv_heads * config.head_dim);

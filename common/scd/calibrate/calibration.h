@@ -72,6 +72,13 @@ struct CalibrationResult {
   std::vector<double> bytes_per_token;  // of each of these ways
 };
 
+// INVALID_ARGUMENT when the shapes differ that a codec has: names the field and both numbers.
+absl::Status CheckPair(const ModelConfig& producer, const ModelConfig& consumer);
+
+// INVALID_ARGUMENT naming the file when an id is no row of both embeddings, of `vocab` rows at
+// least.
+absl::Status CheckTokens(const DocumentSet& set, std::int64_t vocab);
+
 // Bytes of one token's K/V in fp16, what `raw` sends.
 double RawBytesPerToken(const ModelConfig& config);
 

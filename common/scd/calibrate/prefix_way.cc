@@ -24,17 +24,19 @@ DecoderRope RopeOf(const Model& model) {
 // Both halves of a codec, and room for one block.
 class Coder {
  public:
-  Coder(const Codec& codec, const Model& consumer, Executor& executor)
+  Coder(const Codec& codec, const Model& consumer, const std::optional<CodeCut>& cut,
+        Executor& executor)
       : encoder_(codec, executor),
         decoder_(codec, RopeOf(consumer), executor),
+        cut_(cut ? *cut : encoder_.whole()),
         executor_(executor) {}
 
   void Code(const ProducerRows& given, float* out) {
     const std::int64_t width = encoder_.width();
     const std::int64_t kv = 2 * decoder_.kv_dim();
     const float* source = encoder_.source() == CodeSource::kHidden ? given.hidden : given.kv;
-    const CodeCut::Layer& cut = encoder_.whole().layers[static_cast<std::size_t>(given.layer)];
-    codes_.resize(cut.block_bytes);
+    const auto layer = static_cast<std::size_t>(given.layer);
+    codes_.resize(encoder_.whole().layers[layer].block_bytes);
     decoded_.resize(static_cast<std::size_t>(kCodeBlockRows * kv));
     for (std::int64_t row = 0; row < given.rows; row += kCodeBlockRows) {
       const std::int64_t rows = std::min<std::int64_t>(kCodeBlockRows, given.rows - row);
@@ -43,8 +45,8 @@ class Coder {
       std::copy_n(source + row * width, rows * width, block_.data());
       encoder_.Encode(given.layer, block_.data(), width, row == 0 ? kSinkRows : 0, codes_.data(),
                       executor_);
-      decoder_.Decode(given.layer, codes_.data(), cut.components, static_cast<std::int32_t>(row),
-                      decoded_.data(), executor_);
+      decoder_.Decode(given.layer, codes_.data(), cut_.layers[layer].components,
+                      static_cast<std::int32_t>(row), decoded_.data(), executor_);
       std::copy_n(decoded_.data(), rows * kv, out + row * kv);
     }
   }
@@ -52,6 +54,7 @@ class Coder {
  private:
   const CodeEncoder encoder_;
   const CodeDecoder decoder_;
+  const CodeCut cut_;
   Executor& executor_;
   std::vector<float> block_;
   std::vector<std::byte> codes_;
@@ -75,8 +78,8 @@ PrefixWay UncodedWay(std::string name, const ProbedModel& consumer, Executor& ex
 }
 
 PrefixWay CodedWay(std::string name, const Codec& codec, const ProbedModel& consumer,
-                   Executor& executor) {
-  const auto coder = std::make_shared<Coder>(codec, *consumer.model, executor);
+                   Executor& executor, const std::optional<CodeCut>& cut) {
+  const auto coder = std::make_shared<Coder>(codec, *consumer.model, cut, executor);
   return {std::move(name),
           [coder](const ProducerRows& given, float* out) { coder->Code(given, out); }};
 }

@@ -4,9 +4,11 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 
 #include "common/scd/calibrate/model_probe.h"
+#include "common/scd/code_cut.h"
 #include "common/scd/codec.h"
 #include "kernels/executor.h"
 
@@ -30,8 +32,9 @@ struct PrefixWay {
 // The producer's own K/V, as they are.
 PrefixWay UncodedWay(std::string name, const ProbedModel& consumer, Executor& executor);
 
-// Through the codes that the nodes would make and read. `codec` passed CheckCodec.
+// Through the codes that the nodes would make and read, all of them or cut to `cut`, one of this
+// codec. `codec` passed CheckCodec.
 PrefixWay CodedWay(std::string name, const Codec& codec, const ProbedModel& consumer,
-                   Executor& executor);
+                   Executor& executor, const std::optional<CodeCut>& cut = std::nullopt);
 
 }  // namespace baton
