@@ -47,9 +47,8 @@ class EvalCommandTest : public testing::Test {
     std::string text;
     for (int i = 0; i < 1000; ++i) text += static_cast<char>('!' + i * i % 90);
     dir_.Write("text.txt", text);
-    dir_.Write("q.jsonl",
-               R"({"context": "it is here", "question": "where?", "answer": "here"})"
-               "\n");
+    dir_.Write("q.jsonl", R"({"context": "it is here", "question": "where?", "answer": "here"})"
+                          "\n");
     const auto source = ModelSource::Open(dir_.File("base"));
     const Codec codec = TinyCodec(dir_.File("base"), CodeSource::kKv, dir_.File("tuned"),
                                   (*ReadModelTokenizer(**source))->digest());
@@ -57,13 +56,21 @@ class EvalCommandTest : public testing::Test {
     EXPECT_TRUE(saved.ok()) << saved;
   }
   std::vector<std::string> Words(const std::vector<std::string>& more = {}) const {
-    std::vector<std::string> words = {"scd",        "--producer", dir_.File("base"),
-                                      "--consumer", dir_.File("tuned"),
-                                      "--codec",    dir_.File("tuned.safetensors"),
-                                      "--data",     dir_.File("text.txt"),
-                                      "--out",      dir_.File("out"),
-                                      "--prefix",   "96",
-                                      "--threads",  "1",
+    std::vector<std::string> words = {"scd",
+                                      "--producer",
+                                      dir_.File("base"),
+                                      "--consumer",
+                                      dir_.File("tuned"),
+                                      "--codec",
+                                      dir_.File("tuned.safetensors"),
+                                      "--data",
+                                      dir_.File("text.txt"),
+                                      "--out",
+                                      dir_.File("out"),
+                                      "--prefix",
+                                      "96",
+                                      "--threads",
+                                      "1",
                                       "--quick"};
     words.insert(words.end(), more.begin(), more.end());
     return words;

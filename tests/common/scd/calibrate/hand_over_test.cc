@@ -11,8 +11,8 @@ namespace {
 TEST(HandOverTest, StepsAndRewindsGiveTheBitsOfARun) {
   TinyPair tiny(0.5f);
   const std::vector<PrefixWay> ways = {UncodedWay("raw", tiny.pair().consumer, tiny.executor())};
-  auto handed = HandOver::Create(tiny.pair().producer, tiny.pair().consumer, ways, 80,
-                                 tiny.executor());
+  auto handed =
+      HandOver::Create(tiny.pair().producer, tiny.pair().consumer, ways, 80, tiny.executor());
   ASSERT_TRUE(handed.ok()) << handed.status();
   const std::vector<std::int32_t> tokens = RandomDocuments(1, 64, 8).documents[0].tokens;
   const absl::Span<const std::int32_t> prefix(tokens.data(), 40), rest(tokens.data() + 40, 3);
@@ -22,9 +22,8 @@ TEST(HandOverTest, StepsAndRewindsGiveTheBitsOfARun) {
   std::vector<std::vector<float>> last;
   for (std::size_t i = 0; i < 2; ++i) {
     std::vector<int> layers;
-    const float* h = (*handed)->Run(i, rest, 40, [&](int layer, const float*) {
-      layers.push_back(layer);
-    });
+    const float* h =
+        (*handed)->Run(i, rest, 40, [&](int layer, const float*) { layers.push_back(layer); });
     EXPECT_EQ(layers, (std::vector<int>{0, 1, 2}));
     last.emplace_back(h + 2 * 64, h + 3 * 64);
     (*handed)->Rewind(i, 40);

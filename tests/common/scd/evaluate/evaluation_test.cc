@@ -223,8 +223,8 @@ TEST_F(EvaluationTest, OracleAnswersAreTheConsumersOwn) {
       std::vector<std::int32_t> said;
       while (said.size() < 4) {
         const std::vector<float> logits = logits_after(asked);
-        const auto next = static_cast<std::int32_t>(
-            std::max_element(logits.begin(), logits.end()) - logits.begin());
+        const auto next = static_cast<std::int32_t>(std::max_element(logits.begin(), logits.end()) -
+                                                    logits.begin());
         if (next == kTinyImEnd) break;
         said.push_back(next);
         asked.push_back(next);

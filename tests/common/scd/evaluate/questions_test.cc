@@ -22,8 +22,7 @@ class QuestionsTest : public testing::Test {
     WriteTinyLlama(dir_.File("model"));
     const auto source = ModelSource::Open(dir_.File("model"));
     tokenizer_ = *ReadModelTokenizer(**source);
-    form_ = {.chat = *ChatTemplate::Recognise(*(*source)->chat_template()),
-             .end = {kTinyImEnd}};
+    form_ = {.chat = *ChatTemplate::Recognise(*(*source)->chat_template()), .end = {kTinyImEnd}};
   }
   absl::StatusOr<QuestionSet> Read(const std::string& text, int min_prefix = 8,
                                    int max_tokens = 500) {
@@ -112,10 +111,10 @@ TEST_F(QuestionsTest, ErrorsNameFileLineAndField) {
   EXPECT_THAT(Message(R"({"context": "c", "question": "q", "answer": "a", "exact": "yes"})"),
               HasSubstr("\"exact\""));
   EXPECT_THAT(Message(""), HasSubstr("no question"));
-  EXPECT_THAT(std::string(ReadQuestions(dir_.File("none.jsonl"), *tokenizer_, form_, 8, 100)
-                              .status()
-                              .message()),
-              HasSubstr("none.jsonl"));
+  EXPECT_THAT(
+      std::string(
+          ReadQuestions(dir_.File("none.jsonl"), *tokenizer_, form_, 8, 100).status().message()),
+      HasSubstr("none.jsonl"));
   EXPECT_THAT(std::string(ReadQuestions("x.csv", *tokenizer_, form_, 8, 100).status().message()),
               HasSubstr("x.csv: not a .jsonl file"));
 }

@@ -14,13 +14,13 @@ using testing::HasSubstr;
 using testing::Not;
 
 TEST(SvgPlotTest, DrawsWhatIsThere) {
-  const std::string svg = SvgPlot({.title = "rate & <quality>",
-                                   .x_label = "bytes",
-                                   .y_label = "KL",
-                                   .log_x = true,
-                                   .log_y = true,
-                                   .series = {{"a \"b\"", {{100, 0.01}, {1000, 0.1}, {0, 1}}},
-                                              {"c", {{500, 2}}}}});
+  const std::string svg =
+      SvgPlot({.title = "rate & <quality>",
+               .x_label = "bytes",
+               .y_label = "KL",
+               .log_x = true,
+               .log_y = true,
+               .series = {{"a \"b\"", {{100, 0.01}, {1000, 0.1}, {0, 1}}}, {"c", {{500, 2}}}}});
   EXPECT_TRUE(IsWellFormed(svg)) << svg;
   EXPECT_THAT(svg, HasSubstr("rate &amp; &lt;quality&gt;"));
   EXPECT_THAT(svg, HasSubstr("a &quot;b&quot;: 100, 0.01"));
