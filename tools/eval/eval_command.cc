@@ -46,8 +46,8 @@ EvaluationOptions Settings(const Options& o) {
   if (o.quick) {
     e.prefix = 256;
     e.continuation = 64;
-    e.documents = 6;
-    e.questions = 12;
+    e.documents = 8;
+    e.questions = 20;
     e.max_answer = 32;
   } else if (o.full) {
     e.documents = 0;
