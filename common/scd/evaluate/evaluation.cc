@@ -137,6 +137,7 @@ class Tables {
   template <typename T, typename F>
   static std::vector<double> Column(const std::vector<const T*>& entries, F field) {
     std::vector<double> out;
+    out.reserve(entries.size());
     for (const T* entry : entries) out.push_back(static_cast<double>(field(*entry)));
     return out;
   }

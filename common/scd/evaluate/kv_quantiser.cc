@@ -127,8 +127,9 @@ void PassThroughQ4(const KvShape& shape, std::int64_t first_row, std::int64_t ro
 
 double Q4KvBytes(const KvShape& shape, std::int64_t rows) {
   const std::int64_t coded = Q4Rows(rows);
+  const std::int64_t groups = coded / kQ4GroupRows * shape.kv_heads;
   const auto group = static_cast<double>(Q4KeyBytes(shape.head_dim) + Q4ValueBytes(shape.head_dim));
-  return static_cast<double>(coded / kQ4GroupRows * shape.kv_heads) * group +
+  return static_cast<double>(groups) * group +
          static_cast<double>((rows - coded) * shape.width() * 2);
 }
 

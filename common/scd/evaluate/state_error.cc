@@ -79,6 +79,7 @@ void StateErrorWatch::OnHidden(std::size_t cache, int layer, std::int64_t rows,
 std::vector<StateErrors> StateErrorWatch::Finish() const {
   const auto relative = [](const std::vector<Sums>& layers) {
     std::vector<double> out;
+    out.reserve(layers.size());
     for (const Sums& s : layers) out.push_back(s.Relative());
     return out;
   };
