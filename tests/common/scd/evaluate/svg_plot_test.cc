@@ -31,14 +31,16 @@ TEST(SvgPlotTest, DrawsWhatIsThere) {
 
 TEST(SvgPlotTest, NothingIsSaidToBeNothing) {
   const double nan = std::numeric_limits<double>::quiet_NaN();
-  const std::string svg = SvgPlot({.title = "t", .series = {{"a", {{nan, 1}}}}});
+  const std::string svg =
+      SvgPlot({.title = "t", .x_label = "x", .y_label = "y", .series = {{"a", {{nan, 1}}}}});
   EXPECT_TRUE(IsWellFormed(svg));
   EXPECT_THAT(svg, HasSubstr("nothing to show"));
 }
 
 TEST(SvgPlotTest, OnePointAndConstantsHaveAPlace) {
   for (const double y : {0.0, 3.0}) {
-    const std::string svg = SvgPlot({.title = "t", .series = {{"a", {{1, y}, {2, y}}}}});
+    const std::string svg = SvgPlot(
+        {.title = "t", .x_label = "x", .y_label = "y", .series = {{"a", {{1, y}, {2, y}}}}});
     EXPECT_TRUE(IsWellFormed(svg));
     EXPECT_THAT(svg, Not(HasSubstr("nan")));
     EXPECT_THAT(svg, Not(HasSubstr("inf")));
