@@ -2,43 +2,12 @@
 #include <string>
 #include <vector>
 
-#include "tests/decode_node/serve/node_pair.h"
-#include "tests/support/tiny_codec.h"
+#include "tests/decode_node/serve/codes_fixture.h"
 
 namespace baton {
 namespace {
 
 using testing::HasSubstr;
-
-class CodesTest : public NodePair {
- protected:
-  // A codec file of `producer` and `consumer`, folders below dir_.
-  std::string WriteCodec(const std::string& producer, const std::string& consumer,
-                         CodeSource source) {
-    const auto opened = ModelSource::Open((dir_ / producer).string());
-    EXPECT_TRUE(opened.ok()) << opened.status();
-    const auto tokenizer = Tokenizer::FromJson((*opened)->tokenizer_json());
-    EXPECT_TRUE(tokenizer.ok()) << tokenizer.status();
-    codec_ = TinyCodec((dir_ / producer).string(), source, (dir_ / consumer).string(),
-                       (*tokenizer)->digest());
-    const std::string path =
-        (dir_ / absl::StrCat(producer, "-", consumer, "-", CodeSourceName(source))).string();
-    EXPECT_TRUE(SaveCodec(codec_, path).ok());
-    return path;
-  }
-  ModelEntry EntryWith(const std::string& name, const std::string& folder,
-                       std::vector<std::string> codecs) const {
-    ModelEntry entry = Entry(name, folder);
-    entry.base_model = "base";
-    entry.codecs = std::move(codecs);
-    return entry;
-  }
-  Answer Reuse(const std::vector<std::int64_t>& prompt, const std::string& producer) {
-    return Ask(Request("m", prompt, "reuse", {producer}));
-  }
-
-  Codec codec_;
-};
 
 // Codes of the model's own states, hardly rounded: the same words, from either source.
 TEST_F(CodesTest, OwnStatesGiveTheOwnAnswer) {
