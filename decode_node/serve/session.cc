@@ -133,7 +133,14 @@ std::string Session::ChooseCodes() {
                         model_.name);
     return absl::StrCat("no codec makes K/V of \"", model_.name, "\" (models[].codecs)");
   }
-  decoder_ = model_.decoders.front();
+  // `reuse` promises codes of K/V alone, to be compared with; everything else takes the first.
+  const auto fits = std::find_if(
+      model_.decoders.begin(), model_.decoders.end(),
+      [this](const auto& d) { return request_.strategy != Strategy::kReuse || !d->patched(); });
+  if (fits == model_.decoders.end()) {
+    return absl::StrCat("every codec of \"", model_.name, "\" has patched layers; ask for scd");
+  }
+  decoder_ = *fits;
   seam_ = request_.seam;
   if (seam_ >= request_.prefix_tokens) {
     return absl::StrCat("a seam of ", seam_, " tokens leaves nothing of the prefix of ",
@@ -416,6 +423,10 @@ void Session::OnTokens(TokenDelta delta) {
   }
 }
 
+const char* Session::ServedName() const {
+  return decoder_ && decoder_->patched() ? StrategyName(Strategy::kScd) : CodingName(coding_);
+}
+
 v1::DecodeEvent Session::MakeFinished(const FinishInfo& info) {
   v1::DecodeEvent event;
   v1::DecodeEvent::Finished* out = event.mutable_finished();
@@ -440,7 +451,7 @@ v1::DecodeEvent Session::MakeFinished(const FinishInfo& info) {
     t->set_suffix_s(s.suffix);
   }
   const bool transferred = published_ && info.transferred_tokens > 0;
-  t->set_strategy(transferred ? CodingName(coding_) : "oracle");
+  t->set_strategy(transferred ? ServedName() : "oracle");
   t->set_fallback_reason(fallback_reason_);
   if (transferred) {
     t->set_import_s(handed_off_.import_s);

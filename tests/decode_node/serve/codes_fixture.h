@@ -5,10 +5,12 @@
 #include <cstddef>
 #include <memory>
 #include <numeric>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "common/model/kv_projection.h"
 #include "common/model/model_weights.h"
 #include "common/model/single_sequence.h"
 #include "common/scd/decoder.h"
@@ -22,15 +24,16 @@ class CodesTest : public NodePair {
  protected:
   // A codec file of `producer` and `consumer`, folders below dir_.
   std::string WriteCodec(const std::string& producer, const std::string& consumer,
-                         CodeSource source) {
+                         CodeSource source, const std::set<std::size_t>& patched = {}) {
     const auto opened = ModelSource::Open((dir_ / producer).string());
     EXPECT_TRUE(opened.ok()) << opened.status();
     const auto tokenizer = Tokenizer::FromJson((*opened)->tokenizer_json());
     EXPECT_TRUE(tokenizer.ok()) << tokenizer.status();
     codec_ = TinyCodec((dir_ / producer).string(), source, (dir_ / consumer).string(),
-                       (*tokenizer)->digest());
+                       (*tokenizer)->digest(), patched);
     const std::string path =
-        (dir_ / absl::StrCat(producer, "-", consumer, "-", CodeSourceName(source))).string();
+        (dir_ / absl::StrCat(producer, "-", consumer, "-", CodeSourceName(source), patched.size()))
+            .string();
     EXPECT_TRUE(SaveCodec(codec_, path).ok());
     return path;
   }
@@ -69,7 +72,10 @@ class CodesTest : public NodePair {
         &states);
 
     const CodeEncoder encoder(codec_, executor_);
-    const CodeDecoder decoder(codec_, RopeOf(*to), executor_);
+    const KvProjection projection(to, nullptr, kNoAdapter, executor_);
+    const CodeDecoder decoder(codec_, RopeOf(*to), executor_,
+                              [&](int layer, const float* inputs, std::int64_t rows, float* kv,
+                                  Executor& e) { projection.Project(layer, inputs, rows, kv, e); });
     auto sequence = SingleSequence::Create(config, DType::kF32, 1024);
     ForwardPass pass(to, nullptr, executor_);
     Run(pass, {tokens.data(), 4}, 0, **sequence, nullptr);
