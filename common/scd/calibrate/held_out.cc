@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <span>
 #include <utility>
 
 #include "common/base/status_macros.h"
@@ -83,13 +84,24 @@ class Scorer {
           .layer = layer, .rows = rows, .hidden = states.hidden.data(), .kv = states.kv.data()};
       for (std::size_t w = 0; w < ways_.size(); ++w) {
         ways_[w].decode(given, decoded.data());
-        sequences_[w + 1]->view().Append(layer, {.k = first,
-                                                 .ldk = 2 * kv_dim,
-                                                 .v = first + kv_dim,
-                                                 .ldv = 2 * kv_dim,
-                                                 .positions = positions});
+        sequences_[w + 1]->view().Append(
+            layer, {.k = first,
+                    .ldk = 2 * kv_dim,
+                    .v = first + kv_dim,
+                    .ldv = 2 * kv_dim,
+                    .positions = std::span(positions).first(positions.size() - Seam(w, rows))});
       }
     }
+    for (std::size_t w = 0; w < ways_.size(); ++w) {
+      const std::size_t first = prefix.size() - Seam(w, rows);
+      if (first == prefix.size()) continue;
+      Run(prefix.subspan(first), static_cast<std::int32_t>(first), *sequences_[w + 1]);
+    }
+  }
+
+  // Rows that way `w` leaves to the consumer; the first are its own in any case.
+  std::size_t Seam(std::size_t w, std::int64_t prefix) const {
+    return static_cast<std::size_t>(std::clamp<std::int64_t>(ways_[w].seam, 0, prefix - kSinkRows));
   }
 
   std::vector<Sums> Compare(absl::Span<const std::int32_t> tokens, const DocumentCut& cut) {
