@@ -36,6 +36,7 @@ LIBRARY_FLAG = re.compile(r"-I|-isystem|-D(?!BATON_)|-pthread$|-fPI[CE]$")
 def local_names(text):
     names = set(re.findall(r"^#define (\w+)", text, re.M)) | set(re.findall(r"^static .*?(\w+)\(", text, re.M))
     names.update(re.findall(r"^using (?:\w+::)+(\w+);", text, re.M))
+    names.update(re.findall(r"^int (main)\(", text, re.M))
     for body in LOCAL.findall(text):
         for pattern in NAMES:
             names.update(pattern.findall(body))

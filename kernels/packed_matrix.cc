@@ -315,6 +315,29 @@ std::optional<PackedMatrix> WeakPackedMatrix::Lock() const {
   return matrix;
 }
 
+std::optional<PackedMatrix> PackedMatrix::From(std::int64_t row) const {
+  PackedMatrix tail;
+  tail.cols_ = cols_;
+  tail.panels_ = panels_;
+  std::int64_t panel = 0;
+  for (Placed s : sections_) {
+    const std::int64_t skipped = std::clamp<std::int64_t>(row - s.row, 0, s.rows);
+    if (skipped == s.rows) continue;
+    if (skipped % kPanelCols != 0) return std::nullopt;
+    const std::int64_t panels = skipped / kPanelCols;
+    s.byte += static_cast<std::size_t>(panels) * s.panel_bytes;
+    s.rows -= skipped;
+    s.panels -= panels;
+    s.row = tail.rows_;
+    s.panel = panel;
+    tail.rows_ += s.rows;
+    tail.bytes_ += static_cast<std::size_t>(s.panels) * s.panel_bytes;
+    panel += s.panels;
+    tail.sections_.push_back(s);
+  }
+  return tail;
+}
+
 void PackedMatrix::UnpackRow(std::int64_t row, float* dst) const {
   std::size_t i = sections_.size() - 1;
   while (sections_[i].row > row) --i;

@@ -39,6 +39,8 @@ class PackedMatrix {
   std::int64_t cols() const { return cols_; }  // input features
   std::vector<Section> sections() const;
   std::size_t bytes() const { return bytes_; }
+  // The rows from `row` on, in the same panels; nothing where they do not begin with a panel.
+  std::optional<PackedMatrix> From(std::int64_t row) const;
   // One row back as fp32 [cols] (embedding look-up of a tied head), the bits it stands for.
   void UnpackRow(std::int64_t row, float* dst) const;
 

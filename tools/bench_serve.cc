@@ -296,7 +296,8 @@ void AddBenchCommand(CLI::App& app, int& exit_code) {
   cmd->add_option("--api-key", o->api_key, "where the router asks for one")
       ->envname(kApiKeyVariable);
   cmd->add_option("--model", o->model, "model to ask; default: the only one");
-  cmd->add_option("--strategy", o->strategy, "hand-off strategy: auto, oracle, raw, q4, reuse");
+  cmd->add_option("--strategy", o->strategy,
+                  "hand-off strategy: auto, oracle, raw, q4, reuse, scd");
   cmd->add_option("--requests", o->requests, "requests in all")
       ->capture_default_str()
       ->check(CLI::Range(1, 1'000'000));

@@ -28,6 +28,7 @@ struct GenerateOptions {
   std::vector<std::string> stop;
   std::uint64_t seed = 0;
   std::int64_t shared_prefix_tokens = -1;
+  std::int64_t seam = -1;
   bool raw_text = false;
   bool timing = false;
   bool json = false;
@@ -42,7 +43,10 @@ void AddCommonOptions(CLI::App& cmd, GenerateOptions& o) {
   cmd.add_option("--temperature", o.temperature, "0 = greedy")->capture_default_str();
   cmd.add_option("--seed", o.seed, "seed of the sampler; 0 = random");
   cmd.add_option("--stop", o.stop, "stop string (repeatable)");
-  cmd.add_option("--strategy", o.strategy, "hand-off strategy: auto, oracle, raw, q4, reuse");
+  cmd.add_option("--strategy", o.strategy, "hand-off strategy: auto, oracle, raw, q4, reuse, scd");
+  cmd.add_option("--seam", o.seam,
+                 "tokens at the end of a prefix that comes in codes that are computed all the same")
+      ->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 20));
   cmd.add_flag("--timing", o.timing, "print where the time to first token went");
 }
 
@@ -55,6 +59,7 @@ v1::GenerateRequest BaseRequest(const GenerateOptions& o) {
   if (o.seed != 0) request.mutable_sampling()->set_seed(o.seed);
   request.mutable_stop()->set_max_tokens(o.max_tokens);
   for (const std::string& s : o.stop) request.mutable_stop()->add_stop(s);
+  if (o.seam >= 0) request.set_handoff_seam(static_cast<std::uint32_t>(o.seam));
   if (o.shared_prefix_tokens >= 0) {
     request.set_shared_prefix_tokens(static_cast<std::uint32_t>(o.shared_prefix_tokens));
   }

@@ -118,7 +118,7 @@ nlohmann::ordered_json DescribeCodec(const Codec& codec, const std::string& path
   const double raw = 2.0 * 2.0 * static_cast<double>(id.layers * id.kv_dim());
   nlohmann::ordered_json out = {{"path", path},
                                 {"format", "codec"},
-                                {"version", kCodecVersion},
+                                {"version", codec.version()},
                                 {"digest", codec.Digest()},
                                 {"encoder_digest", codec.EncoderDigest()},
                                 {"producer_weights", id.producer_weights},
@@ -132,10 +132,14 @@ nlohmann::ordered_json DescribeCodec(const Codec& codec, const std::string& path
                                 {"bytes_per_token", codec.bytes_per_token()},
                                 {"part_of_raw_fp16", codec.bytes_per_token() / raw}};
   std::vector<std::int64_t> ranks, bits;
+  std::vector<std::string> kinds;
   for (const CodecLayer& layer : codec.layers) {
+    kinds.emplace_back(LayerKindName(layer.kind));
+    if (!layer.mlp_in.empty()) kinds.back() += "+mlp";
     ranks.push_back(layer.rank());
     bits.push_back(std::accumulate(layer.bits.begin(), layer.bits.end(), std::int64_t{0}));
   }
+  out["kind_of_layers"] = kinds;
   out["rank_of_layers"] = ranks;
   out["bits_of_layers"] = bits;
   // Carried by the file and never relied on: shown as far as it is what calibration writes.

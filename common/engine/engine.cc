@@ -70,10 +70,10 @@ std::vector<std::int32_t> EndTokens(const EngineRequest& request) {
 
 absl::Status CheckHandoff(const EngineRequest& request) {
   const auto prompt = static_cast<std::int64_t>(request.tokens.size());
-  if (request.handoff_end < 0 || request.handoff_end % kBlockTokens != 0 ||
+  if (request.handoff_end < 0 || request.handoff_end % kPageRows != 0 ||
       request.handoff_end >= prompt) {
     return absl::InvalidArgumentError(Cat("handoff_end: ", request.handoff_end,
-                                          " is not a multiple of 64 below the prompt's ", prompt,
+                                          " is not a multiple of 16 below the prompt's ", prompt,
                                           " tokens"));
   }
   if (request.handoff_end > 0 && request.prefill_only) {

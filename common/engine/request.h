@@ -51,7 +51,7 @@ struct EngineRequest {
   int priority = 0;                         // higher first
   CacheKeys cache;
   // Tokens [max(4, cached), handoff_end) will be delivered through a PrefixLanding; a multiple of
-  // 64; 0: everything is computed here. Needs end < tokens.size().
+  // 16; 0: everything is computed here. Needs end < tokens.size().
   std::int32_t handoff_end = 0;
   // Producer mode: compute K/V of all tokens, report each layer, generate nothing.
   bool prefill_only = false;
@@ -67,7 +67,7 @@ struct PrefixLanding {
   int layers = 0;
   int kv_heads = 0;
   std::int32_t begin = 0;                   // first token to write
-  std::int32_t end = 0;                     // one past the last, multiple of 64
+  std::int32_t end = 0;                     // one past the last, multiple of 16
   std::int32_t first_page = 0;              // page index of pages[..][0]
   std::vector<std::vector<PageRef>> pages;  // [layer * kv_heads + head][page - first_page]
 };

@@ -12,6 +12,7 @@
 #include "common/base/machine.h"
 #include "common/base/status_macros.h"
 #include "common/config/scalar.h"
+#include "common/model/kv_projection.h"
 #include "common/model/weight_store.h"
 #include "common/node/load_progress.h"
 #include "common/node/space_proto.h"
@@ -166,8 +167,7 @@ class ModelHost::Impl {
     group->entries.push_back(i);
     const std::string adapter = m.adapter < 0 ? "" : group->adapters->digest(m.adapter);
     for (std::size_t c = 0; c < opened.codecs.size(); ++c) {
-      if (absl::Status s = AddCodec(*opened.codecs[c], *group->model, adapter, loaders, m);
-          !s.ok()) {
+      if (absl::Status s = AddCodec(*opened.codecs[c], *group, adapter, loaders, m); !s.ok()) {
         return absl::Status(s.code(), absl::StrCat("codecs: ", entry.codecs[c], ": ", s.message()));
       }
     }
@@ -175,9 +175,10 @@ class ModelHost::Impl {
     return absl::OkStatus();
   }
 
-  static absl::Status AddCodec(const Codec& codec, const Model& model, const std::string& adapter,
+  static absl::Status AddCodec(const Codec& codec, const Group& group, const std::string& adapter,
                                Executor& loaders, HostedModel& m) {
     const CodecIdentity& id = codec.identity;
+    const Model& model = *group.model;
     if (id.tokenizer != m.tokenizer->digest()) {
       return absl::FailedPreconditionError(
           absl::StrCat("tokenizer: ", id.tokenizer, ", the model's is ", m.tokenizer->digest()));
@@ -198,7 +199,15 @@ class ModelHost::Impl {
     if (id.consumer_weights == weights) {
       DecoderRope rope{RopeInverseFrequencies(model.config()),
                        static_cast<float>(model.config().rope.attention_factor)};
-      m.decoders.push_back(std::make_shared<const CodeDecoder>(codec, std::move(rope), loaders));
+      ConsumerProjection projection;
+      if (codec.patched()) {
+        projection = [own = std::make_shared<const KvProjection>(group.model, group.adapters,
+                                                                 m.adapter, loaders)](
+                         int layer, const float* inputs, std::int64_t rows, float* kv,
+                         Executor& executor) { own->Project(layer, inputs, rows, kv, executor); };
+      }
+      m.decoders.push_back(std::make_shared<const CodeDecoder>(codec, std::move(rope), loaders,
+                                                               std::move(projection)));
     }
     return absl::OkStatus();
   }

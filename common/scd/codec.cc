@@ -10,6 +10,7 @@
 #include <fstream>
 #include <initializer_list>
 #include <iterator>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string_view>
@@ -17,6 +18,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "common/base/status_macros.h"
 #include "common/base/strings.h"
 #include "common/weights/dequantize.h"
@@ -91,13 +93,22 @@ absl::Status CheckSizes(const CodecLayer& layer, const CodecIdentity& id) {
     std::int64_t expected;
   };
   const std::int64_t in = id.source_width();
-  const std::int64_t out = 2 * id.kv_dim();
-  for (const Field& f : std::initializer_list<Field>{{"mean", layer.mean, in},
-                                                     {"encoder", layer.encoder, rank * in},
-                                                     {"importance", layer.importance, rank},
-                                                     {"levels", layer.levels, LevelsOf(layer.bits)},
-                                                     {"decoder", layer.decoder, out * rank},
-                                                     {"offset", layer.offset, out}}) {
+  const bool patch = layer.kind == LayerKind::kPatch;
+  if (patch && id.source != CodeSource::kHidden) {
+    return Bad("kind: patch; its codes are of source h");
+  }
+  const std::int64_t out = id.decoded_width(layer.kind);
+  const std::int64_t inner =
+      patch && !(layer.mlp_in.empty() && layer.mlp_out.empty()) ? 2 * rank : 0;
+  for (const Field& f :
+       std::initializer_list<Field>{{"mean", layer.mean, in},
+                                    {"encoder", layer.encoder, rank * in},
+                                    {"importance", layer.importance, rank},
+                                    {"levels", layer.levels, LevelsOf(layer.bits)},
+                                    {"decoder", layer.decoder, out * rank},
+                                    {"offset", layer.offset, out},
+                                    {"mlp_in", layer.mlp_in, inner * rank},
+                                    {"mlp_out", layer.mlp_out, id.hidden * inner}}) {
     if (static_cast<std::int64_t>(f.values.size()) != f.expected) {
       return Bad(Cat(f.name, ": ", f.values.size(), " numbers, expected ", f.expected));
     }
@@ -138,6 +149,22 @@ constexpr LayerField kFields[] = {
     {"mean", &CodecLayer::mean},     {"encoder", &CodecLayer::encoder, true},
     {"levels", &CodecLayer::levels}, {"importance", &CodecLayer::importance},
     {"offset", &CodecLayer::offset}, {"decoder", &CodecLayer::decoder, true}};
+// A patched layer has these or none.
+constexpr LayerField kMlpFields[] = {{"mlp_in", &CodecLayer::mlp_in, true},
+                                     {"mlp_out", &CodecLayer::mlp_out, true}};
+
+std::vector<LayerField> FieldsOf(bool with_mlp) {
+  std::vector<LayerField> fields(std::begin(kFields), std::end(kFields));
+  if (with_mlp) fields.insert(fields.end(), std::begin(kMlpFields), std::end(kMlpFields));
+  return fields;
+}
+
+// Of a matrix.
+std::int64_t RowsOf(const LayerField& field, const CodecLayer& layer, const CodecIdentity& id) {
+  if (field.values == &CodecLayer::encoder) return layer.rank();
+  if (field.values == &CodecLayer::mlp_in) return 2 * layer.rank();
+  return id.decoded_width(layer.kind);
+}
 
 // One row as scale * code, codes from -127 to 127.
 struct Int8Row {
@@ -176,9 +203,9 @@ absl::StatusOr<CodecIdentity> ReadIdentity(const SafetensorsFile& file) {
     return Bad(Cat("metadata: format: '", format, "', expected '", kFormat, "'"));
   }
   BATON_ASSIGN_OR_RETURN(const std::int64_t version, Number(file, "format_version"));
-  if (version != kCodecVersion) {
+  if (version < 1 || version > kCodecVersion) {
     return absl::UnimplementedError(
-        Cat("metadata: format_version: ", version, "; this build reads ", kCodecVersion));
+        Cat("metadata: format_version: ", version, "; this build reads 1 to ", kCodecVersion));
   }
   CodecIdentity id;
   BATON_ASSIGN_OR_RETURN(id.producer_weights, Metadata(file, "producer_weights"));
@@ -194,6 +221,24 @@ absl::StatusOr<CodecIdentity> ReadIdentity(const SafetensorsFile& file) {
   BATON_ASSIGN_OR_RETURN(id.head_dim, Number(file, "head_dim"));
   BATON_RETURN_IF_ERROR(CheckIdentity(id));
   return id;
+}
+
+// The kind of each layer: "patch_layers" of version 2 names some, ascending.
+absl::StatusOr<std::vector<LayerKind>> ReadKinds(const SafetensorsFile& file, std::int64_t layers) {
+  std::vector<LayerKind> kinds(static_cast<std::size_t>(layers), LayerKind::kReuse);
+  BATON_ASSIGN_OR_RETURN(const std::int64_t version, Number(file, "format_version"));
+  if (version == 1) return kinds;
+  BATON_ASSIGN_OR_RETURN(const std::string text, Metadata(file, "patch_layers"));
+  std::int64_t last = -1;
+  for (const absl::string_view word : absl::StrSplit(text, ',')) {
+    std::int64_t layer = 0;
+    if (!absl::SimpleAtoi(word, &layer) || layer <= last || layer >= layers) {
+      return Bad(Cat("metadata: patch_layers: '", text, "' are not ascending layers of ", layers));
+    }
+    last = layer;
+    kinds[static_cast<std::size_t>(layer)] = LayerKind::kPatch;
+  }
+  return kinds;
 }
 
 absl::StatusOr<const TensorView*> Find(const SafetensorsFile& file, const std::string& name) {
@@ -223,8 +268,17 @@ absl::Status ReadInt8(const SafetensorsFile& file, const TensorView& view, std::
   return absl::OkStatus();
 }
 
-absl::StatusOr<CodecLayer> ReadLayer(const SafetensorsFile& file, std::size_t index) {
+bool HasMlp(const SafetensorsFile& file, std::size_t index, LayerKind kind) {
+  return kind == LayerKind::kPatch &&
+         std::any_of(std::begin(kMlpFields), std::end(kMlpFields), [&](const LayerField& field) {
+           return file.Find(TensorName(index, field.name)) != nullptr;
+         });
+}
+
+absl::StatusOr<CodecLayer> ReadLayer(const SafetensorsFile& file, std::size_t index,
+                                     LayerKind kind) {
   CodecLayer layer;
+  layer.kind = kind;
   const std::string bits_name = TensorName(index, "bits");
   BATON_ASSIGN_OR_RETURN(const TensorView* bits, Find(file, bits_name));
   if (bits->dtype != StoredDType::kU8) {
@@ -232,7 +286,7 @@ absl::StatusOr<CodecLayer> ReadLayer(const SafetensorsFile& file, std::size_t in
   }
   const auto* first = reinterpret_cast<const std::uint8_t*>(bits->data);
   layer.bits.assign(first, first + bits->nbytes);
-  for (const LayerField& field : kFields) {
+  for (const LayerField& field : FieldsOf(HasMlp(file, index, kind))) {
     const std::string name = TensorName(index, field.name);
     BATON_ASSIGN_OR_RETURN(const TensorView* view, Find(file, name));
     absl::Status read = view->dtype == StoredDType::kI8 && field.matrix
@@ -247,15 +301,20 @@ absl::StatusOr<Codec> Read(const SafetensorsFile& file) {
   Codec codec;
   BATON_ASSIGN_OR_RETURN(codec.identity, ReadIdentity(file));
   const auto layers = static_cast<std::size_t>(codec.identity.layers);
+  BATON_ASSIGN_OR_RETURN(const std::vector<LayerKind> kinds,
+                         ReadKinds(file, codec.identity.layers));
+  std::size_t mlps = 0;
+  for (std::size_t l = 0; l < layers; ++l) mlps += HasMlp(file, l, kinds[l]) ? 1 : 0;
   const auto scales = static_cast<std::size_t>(
       std::count_if(file.tensors().begin(), file.tensors().end(),
                     [](const TensorView& t) { return t.dtype == StoredDType::kI8; }));
-  const std::size_t expected = layers * (std::size(kFields) + 1) + scales;
+  const std::size_t expected =
+      layers * (std::size(kFields) + 1) + mlps * std::size(kMlpFields) + scales;
   if (file.tensors().size() != expected) {
     return Bad(Cat(file.tensors().size(), " tensors, expected ", expected));
   }
   for (std::size_t l = 0; l < layers; ++l) {
-    BATON_ASSIGN_OR_RETURN(CodecLayer layer, ReadLayer(file, l));
+    BATON_ASSIGN_OR_RETURN(CodecLayer layer, ReadLayer(file, l, kinds[l]));
     codec.layers.push_back(std::move(layer));
   }
   if (auto it = file.metadata().find("report"); it != file.metadata().end()) {
@@ -322,6 +381,13 @@ class Writer {
 
 const char* CodeSourceName(CodeSource source) { return source == CodeSource::kHidden ? "h" : "kv"; }
 
+const char* LayerKindName(LayerKind kind) { return kind == LayerKind::kPatch ? "patch" : "reuse"; }
+
+bool Codec::patched() const {
+  return std::any_of(layers.begin(), layers.end(),
+                     [](const CodecLayer& l) { return l.kind == LayerKind::kPatch; });
+}
+
 std::string Codec::EncoderDigest() const {
   PartDigest digest;
   digest.Add(identity.producer_weights);
@@ -343,6 +409,10 @@ std::string Codec::Digest() const {
   for (const CodecLayer& layer : layers) {
     digest.Add(BytesOf(layer.decoder));
     digest.Add(BytesOf(layer.offset));
+    if (layer.kind == LayerKind::kReuse) continue;
+    digest.Add(LayerKindName(layer.kind));
+    digest.Add(BytesOf(layer.mlp_in));
+    digest.Add(BytesOf(layer.mlp_out));
   }
   return digest.Hex();
 }
@@ -398,13 +468,15 @@ absl::StatusOr<Codec> LoadCodec(const std::string& path) {
 
 void RoundToInt8(Codec& codec) {
   for (CodecLayer& layer : codec.layers) {
-    for (const auto& [values, rows] : {std::pair(&layer.encoder, layer.rank()),
-                                       std::pair(&layer.decoder, 2 * codec.identity.kv_dim())}) {
-      const std::size_t width = values->size() / static_cast<std::size_t>(rows);
-      for (std::size_t at = 0; at < values->size(); at += width) {
-        const Int8Row row(absl::MakeConstSpan(*values).subspan(at, width));
+    for (const LayerField& field : FieldsOf(!layer.mlp_in.empty())) {
+      if (!field.matrix) continue;
+      std::vector<float>& values = layer.*field.values;
+      const auto rows = static_cast<std::size_t>(RowsOf(field, layer, codec.identity));
+      const std::size_t width = values.size() / rows;
+      for (std::size_t at = 0; at < values.size(); at += width) {
+        const Int8Row row(absl::MakeConstSpan(values).subspan(at, width));
         for (std::size_t i = 0; i < width; ++i) {
-          (*values)[at + i] = row.scale * static_cast<float>(row.codes[i]);
+          values[at + i] = row.scale * static_cast<float>(row.codes[i]);
         }
       }
     }
@@ -414,27 +486,35 @@ void RoundToInt8(Codec& codec) {
 absl::Status SaveCodec(const Codec& codec, const std::string& path, CodecStorage storage) {
   BATON_RETURN_IF_ERROR(CheckCodec(codec));
   const CodecIdentity& id = codec.identity;
+  std::map<std::string, std::string> metadata = {{"format", std::string(kFormat)},
+                                                 {"format_version", absl::StrCat(codec.version())},
+                                                 {"producer_weights", id.producer_weights},
+                                                 {"consumer_weights", id.consumer_weights},
+                                                 {"tokenizer", id.tokenizer},
+                                                 {"source", CodeSourceName(id.source)},
+                                                 {"layers", absl::StrCat(id.layers)},
+                                                 {"hidden", absl::StrCat(id.hidden)},
+                                                 {"kv_heads", absl::StrCat(id.kv_heads)},
+                                                 {"head_dim", absl::StrCat(id.head_dim)},
+                                                 {"report", codec.report}};
+  if (codec.patched()) {
+    std::string& patched = metadata["patch_layers"];
+    for (std::size_t l = 0; l < codec.layers.size(); ++l) {
+      if (codec.layers[l].kind != LayerKind::kPatch) continue;
+      absl::StrAppend(&patched, patched.empty() ? "" : ",", l);
+    }
+  }
   Writer writer;
-  writer.Metadata({{"format", std::string(kFormat)},
-                   {"format_version", absl::StrCat(kCodecVersion)},
-                   {"producer_weights", id.producer_weights},
-                   {"consumer_weights", id.consumer_weights},
-                   {"tokenizer", id.tokenizer},
-                   {"source", CodeSourceName(id.source)},
-                   {"layers", absl::StrCat(id.layers)},
-                   {"hidden", absl::StrCat(id.hidden)},
-                   {"kv_heads", absl::StrCat(id.kv_heads)},
-                   {"head_dim", absl::StrCat(id.head_dim)},
-                   {"report", codec.report}});
+  writer.Metadata(metadata);
   for (std::size_t l = 0; l < codec.layers.size(); ++l) {
     const CodecLayer& layer = codec.layers[l];
     writer.Add(TensorName(l, "bits"), "U8", {layer.rank()}, BytesOf(layer.bits));
-    for (const LayerField& field : kFields) {
+    for (const LayerField& field : FieldsOf(!layer.mlp_in.empty())) {
       const std::vector<float>& v = layer.*field.values;
       const std::string name = TensorName(l, field.name);
       std::vector<std::int64_t> shape = {static_cast<std::int64_t>(v.size())};
       if (field.matrix) {
-        const std::int64_t rows = field.name == "encoder" ? layer.rank() : 2 * id.kv_dim();
+        const std::int64_t rows = RowsOf(field, layer, id);
         shape = {rows, shape[0] / rows};
       }
       if (field.matrix && storage == CodecStorage::kInt8) {

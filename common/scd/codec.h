@@ -5,11 +5,16 @@
 //   q_i = code of z_i       bits[i] bits: index of the nearest of 2^bits[i] levels
 //   [K | V] = B z' + offset [2 * kv_dim]  of the consumer; K after k-norm, before RoPE
 //
+// A patched layer is decoded to the consumer's attention input instead, of which its own weights
+// (with its adapter) make K and V:
+//
+//   h = B z' + offset + W_2 silu(W_1 z')   [hidden], to unit RMS by its own norm
+//
 // Components are in order of falling importance, so the first of them are a coarser code of their
 // own: a cut (code_cut.h) says how many of each layer travel. The encoder is everything but B and
 // offset; codecs of one encoder share a code on the wire and in the producer's store.
 //
-// Source: arXiv 2606.07684, section 4 (REUSE); reduced-rank regression, A. Izenman (1975).
+// Source: arXiv 2606.07684, section 4 (REUSE, PATCH); reduced-rank regression, A. Izenman (1975).
 #pragma once
 
 #include <cstdint>
@@ -23,7 +28,8 @@
 
 namespace baton {
 
-inline constexpr int kCodecVersion = 1;
+// 2: some layers are patched. Files without any are written as 1.
+inline constexpr int kCodecVersion = 2;
 inline constexpr std::int64_t kMaxCodecLayers = 1024;
 inline constexpr std::int64_t kMaxCodecWidth = 1 << 16;  // of x, and of [K | V]
 inline constexpr std::int64_t kMaxCodecRank = 1 << 12;
@@ -33,6 +39,12 @@ enum class CodeSource {
   kKv,      // the producer's [K | V], K after k-norm, before RoPE: [2 * kv_dim]
 };
 const char* CodeSourceName(CodeSource source);  // "h", "kv"
+
+enum class LayerKind {
+  kReuse,  // decodes to K and V
+  kPatch,  // to the attention input
+};
+const char* LayerKindName(LayerKind kind);  // "reuse", "patch"
 
 // Whose codec it is. Digests are of contents, whatever dtype the weights are served in.
 struct CodecIdentity {
@@ -46,6 +58,10 @@ struct CodecIdentity {
   std::int64_t head_dim = 0;
 
   std::int64_t kv_dim() const { return kv_heads * head_dim; }
+  // Of what a layer is decoded to.
+  std::int64_t decoded_width(LayerKind kind) const {
+    return kind == LayerKind::kPatch ? hidden : 2 * kv_dim();
+  }
   std::int64_t source_width() const {
     return source == CodeSource::kHidden ? hidden : 2 * kv_dim();
   }
@@ -57,8 +73,12 @@ struct CodecLayer {
   std::vector<std::uint8_t> bits;  // [rank >= 1], each of kCodeBits
   std::vector<float> importance;   // [rank] > 0, falling; one scale for all layers
   std::vector<float> levels;       // of each component in turn 2^bits, ascending
-  std::vector<float> decoder;      // B [2 * kv_dim, rank]
-  std::vector<float> offset;       // [2 * kv_dim]
+  std::vector<float> decoder;      // B [decoded_width, rank]
+  std::vector<float> offset;       // [decoded_width]
+  LayerKind kind = LayerKind::kReuse;
+  // Of a patched layer, or both empty: the decoder is linear.
+  std::vector<float> mlp_in;   // W_1 [2 * rank, rank]
+  std::vector<float> mlp_out;  // W_2 [hidden, 2 * rank]
 
   std::int64_t rank() const { return static_cast<std::int64_t>(bits.size()); }
 };
@@ -74,6 +94,10 @@ struct Codec {
   std::string EncoderDigest() const;
   // And over the rest that makes K/V of them.
   std::string Digest() const;
+  // Some layer is.
+  bool patched() const;
+  // Of its file.
+  int version() const { return patched() ? kCodecVersion : 1; }
   // Of all components together.
   double bytes_per_token() const;
   // What calibration measured for all components, in nats a predicted token; nothing when the

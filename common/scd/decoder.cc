@@ -1,6 +1,7 @@
 #include "common/scd/decoder.h"
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 #include <utility>
 
@@ -20,20 +21,29 @@ int CodeAt(const std::byte* planes, int bits, int row) {
 
 }  // namespace
 
-CodeDecoder::CodeDecoder(const Codec& codec, DecoderRope rope, Executor& executor)
+CodeDecoder::CodeDecoder(const Codec& codec, DecoderRope rope, Executor& executor,
+                         ConsumerProjection projection)
     : encoder_digest_(codec.EncoderDigest()),
       digest_(codec.Digest()),
       held_out_kl_(codec.held_out_kl()),
+      patched_(codec.patched()),
+      hidden_(codec.identity.hidden),
       kv_dim_(codec.identity.kv_dim()),
       kv_heads_(static_cast<int>(codec.identity.kv_heads)),
       head_dim_(static_cast<int>(codec.identity.head_dim)),
       rope_(std::move(rope)),
+      projection_(std::move(projection)),
       shape_(CodeShape::Of(codec)) {
+  const auto pack = [&](const std::vector<float>& matrix, std::int64_t rows, std::int64_t cols) {
+    if (matrix.empty()) return PackedMatrix();
+    return PackedMatrix::Pack(matrix.data(), rows, cols, WeightFormat::kF32, executor);
+  };
   for (const CodecLayer& from : codec.layers) {
+    const std::int64_t rank = from.rank();
     layers_.push_back({from.levels,
-                       PackedMatrix::Pack(from.decoder.data(), 2 * kv_dim_, from.rank(),
-                                          WeightFormat::kF32, executor),
-                       from.offset});
+                       pack(from.decoder, codec.identity.decoded_width(from.kind), rank),
+                       from.offset, from.kind, pack(from.mlp_in, 2 * rank, rank),
+                       pack(from.mlp_out, hidden_, 2 * rank)});
   }
 }
 
@@ -51,6 +61,24 @@ void CodeDecoder::Components(int layer, const std::byte* codes, int components, 
   }
 }
 
+void CodeDecoder::Map(const Layer& layer, const std::vector<float>& z, std::int64_t width,
+                      float* out, Executor& executor) {
+  for (int r = 0; r < kCodeBlockRows; ++r) {
+    std::copy(layer.offset.begin(), layer.offset.end(), out + r * width);
+  }
+  const auto rank = static_cast<std::int64_t>(z.size()) / kCodeBlockRows;
+  if (rank == 0) return;
+  layer.b.Multiply(z.data(), rank, kCodeBlockRows, out, width, /*accumulate=*/true, executor);
+  const std::int64_t inner = layer.mlp_in.rows();
+  if (inner == 0) return;
+  std::vector<float> y(static_cast<std::size_t>(kCodeBlockRows * inner));
+  layer.mlp_in.Multiply(z.data(), rank, kCodeBlockRows, y.data(), inner, /*accumulate=*/false,
+                        executor);
+  for (float& x : y) x /= 1 + std::exp(-x);
+  layer.mlp_out.Multiply(y.data(), inner, kCodeBlockRows, out, width, /*accumulate=*/true,
+                         executor);
+}
+
 void CodeDecoder::Decode(int layer, const std::byte* codes, int components,
                          std::int32_t first_position, float* kv, Executor& executor) const {
   const Layer& l = layers_[static_cast<std::size_t>(layer)];
@@ -58,12 +86,12 @@ void CodeDecoder::Decode(int layer, const std::byte* codes, int components,
   std::vector<float> z(kCodeBlockRows * rank);
   Components(layer, codes, components, z.data());
   const std::int64_t ld = 2 * kv_dim_;
-  for (int r = 0; r < kCodeBlockRows; ++r) {
-    std::copy(l.offset.begin(), l.offset.end(), kv + r * ld);
-  }
-  const auto cols = static_cast<std::int64_t>(rank);
-  if (cols > 0) {
-    l.b.Multiply(z.data(), cols, kCodeBlockRows, kv, ld, /*accumulate=*/true, executor);
+  if (l.kind == LayerKind::kPatch) {
+    std::vector<float> inputs(static_cast<std::size_t>(kCodeBlockRows * hidden_));
+    Map(l, z, hidden_, inputs.data(), executor);
+    projection_(layer, inputs.data(), kCodeBlockRows, kv, executor);
+  } else {
+    Map(l, z, ld, kv, executor);
   }
   std::int32_t positions[kCodeBlockRows];
   std::iota(positions, positions + kCodeBlockRows, first_position);

@@ -1,4 +1,4 @@
-// Turns codes into a consumer's K/V (REUSE): the decoder half of a codec, packed for use.
+// Turns codes into a consumer's K/V (REUSE, PATCH): the decoder half of a codec, packed for use.
 //
 //   decoder.Decode(layer, codes, components, first_position, kv, executor);   // 64 rows
 //
@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -24,15 +25,25 @@ struct DecoderRope {
   float scale = 1;
 };
 
+// For patched layers, what the consumer's own attention makes of its input: inputs [rows, hidden]
+// in any scale into kv [rows, 2 * kv_dim], [K | V] with K after k-norm and before RoPE.
+// Thread-safe; what is made of a row does not depend on other rows. Whoever holds the consumer's
+// weights gives it (KvProjection in common/model), so that codes know no model.
+using ConsumerProjection = std::function<void(int layer, const float* inputs, std::int64_t rows,
+                                              float* kv, Executor& executor)>;
+
 class CodeDecoder {
  public:
-  // `codec` passed CheckCodec; `rope` is the consumer's.
-  CodeDecoder(const Codec& codec, DecoderRope rope, Executor& executor);
+  // `codec` passed CheckCodec; `rope` is the consumer's. A codec that is patched needs
+  // `projection`, others ignore it.
+  CodeDecoder(const Codec& codec, DecoderRope rope, Executor& executor,
+              ConsumerProjection projection = nullptr);
 
   const std::string& encoder_digest() const { return encoder_digest_; }
   const std::string& digest() const { return digest_; }
   const CodeShape& shape() const { return shape_; }
   std::int64_t kv_dim() const { return kv_dim_; }
+  bool patched() const { return patched_; }  // some layer is
   std::optional<double> held_out_kl() const { return held_out_kl_; }
 
   // What a block's codes stand for, cut to the first `components` of the layer: z [64, rank].
@@ -46,17 +57,26 @@ class CodeDecoder {
  private:
   struct Layer {
     std::vector<float> levels;  // as in the codec
-    PackedMatrix b;             // [2 * kv_dim, rank]
-    std::vector<float> offset;  // [2 * kv_dim]
+    PackedMatrix b;             // [decoded_width, rank]
+    std::vector<float> offset;  // [decoded_width]
+    LayerKind kind = LayerKind::kReuse;
+    PackedMatrix mlp_in;   // [2 * rank, rank], or of no rows
+    PackedMatrix mlp_out;  // [hidden, 2 * rank], or of no rows
   };
+  // B z + offset + W_2 silu(W_1 z) of 64 rows, into out [64, width].
+  static void Map(const Layer& layer, const std::vector<float>& z, std::int64_t width, float* out,
+                  Executor& executor);
 
   std::string encoder_digest_;
   std::string digest_;
   std::optional<double> held_out_kl_;
+  bool patched_;
+  std::int64_t hidden_;
   std::int64_t kv_dim_;
   int kv_heads_;
   int head_dim_;
   DecoderRope rope_;
+  ConsumerProjection projection_;
   CodeShape shape_;
   std::vector<Layer> layers_;
 };

@@ -136,7 +136,8 @@ absl::Status IncomingTransfer::CheckHead(const FrameHead& head, std::uint64_t pa
   const std::uint32_t unit = UnitRows(h.kind);
   if (h.token_begin % unit != 0 || h.token_end % unit != 0 ||
       h.token_begin < static_cast<std::uint32_t>(first_row_) ||
-      h.token_end > static_cast<std::uint32_t>(end_row_) || h.token_begin >= h.token_end) {
+      h.token_end > (static_cast<std::uint32_t>(end_row_) + unit - 1) / unit * unit ||
+      h.token_begin >= h.token_end) {
     return absl::InvalidArgumentError("token range");
   }
   if (payload_bytes != h.payload_bytes) return absl::InvalidArgumentError("lengths");
@@ -244,7 +245,9 @@ bool IncomingTransfer::Import(const FrameHead& head, const std::uint8_t* payload
                               SteadyClock::time_point start) {
   const FrameHeader& h = head.header;
   const auto first = static_cast<std::int32_t>(h.token_begin) / kPageRows;
-  const auto last = first + static_cast<std::int32_t>(PagesOf(h));
+  // Of a block of codes the landing may want but the first pages.
+  const auto last =
+      std::min(first + static_cast<std::int32_t>(PagesOf(h)), end_row_ / std::int32_t{kPageRows});
   std::shared_ptr<const PrefixLanding> landing;
   std::vector<std::int32_t> pages;
   {

@@ -5,18 +5,15 @@ namespace {
 
 config::Section<DecodeHandoffConfig> HandoffSection() {
   config::Section<DecodeHandoffConfig> s("Getting K/V of shared prefixes from prefill nodes.");
-  s.Enum("strategy", &DecodeHandoffConfig::strategy,
-         {{"auto", Strategy::kAuto},
-          {"oracle", Strategy::kOracle},
-          {"raw", Strategy::kRaw},
-          {"q4", Strategy::kQ4},
-          {"reuse", Strategy::kReuse}})
+  s.Enum("strategy", &DecodeHandoffConfig::strategy, StrategyNames())
       .Help(
           "For requests that name none. auto: raw where the producer's weights are the model's "
-          "own, reuse where its codec's held-out KL is at most max_kl, both if the prefix is long "
+          "own, codes where its codec's held-out KL is at most max_kl, both if the prefix is long "
           "enough; else oracle (computed here). q4: as raw, in 4-bit "
-          "codes. reuse: codes of the producer's states, decoded into the model's own K/V by its "
-          "codec (models[].codecs); oracle for a model without one.");
+          "codes. scd: codes of the producer's states, turned into the model's own K/V by the "
+          "first "
+          "of its codecs (models[].codecs); oracle for a model without one. reuse: the same by the "
+          "first codec without patch layers.");
   s.Int("min_prefix_tokens", &DecodeHandoffConfig::min_prefix_tokens)
       .Range(0, 1 << 20)
       .Help("auto: shorter prefixes are computed here.");
@@ -44,7 +41,7 @@ config::Section<DecodeHandoffConfig> HandoffSection() {
   s.Duration("target", &DecodeHandoffConfig::target)
       .Range(std::chrono::milliseconds(0), std::chrono::minutes(1))
       .Help(
-          "reuse: the least important components of a code stay away until it fits what the link "
+          "Codes: the least important components of a code stay away until it fits what the link "
           "has "
           "been seen to carry in this time. 0: nothing stays away for it.");
   s.Double("max_kl", &DecodeHandoffConfig::max_kl)
@@ -53,9 +50,15 @@ config::Section<DecodeHandoffConfig> HandoffSection() {
           "auto: codes are used if calibration measured at most this KL to the model's own "
           "prefill, "
           "in nats a predicted token; all of a code comes then.");
+  s.Int("seam", &DecodeHandoffConfig::seam)
+      .Range(0, kMaxSeam)
+      .Help(
+          "Codes: so many tokens at the end of a prefix, rounded up to pages of 16, are computed "
+          "here on top of what is decoded: what follows depends most on them. A prefix that has no "
+          "more is computed here whole. Requests may say otherwise (handoff_seam).");
   s.Int("bytes_per_token", &DecodeHandoffConfig::bytes_per_token)
       .Range(0, 1 << 20)
-      .Help("reuse: the least important components of a code stay away to fit; 0: all come.");
+      .Help("Codes: the least important components of a code stay away to fit; 0: all come.");
   return s;
 }
 

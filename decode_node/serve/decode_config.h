@@ -5,22 +5,13 @@
 
 #include "common/config/schema.h"
 #include "common/node/node_config.h"
+#include "decode_node/serve/strategy.h"
 
 namespace baton {
 
-// How the prefix of a prompt is obtained.
-enum class Strategy {
-  // If the prefix is long enough: raw where the producer's weights are this model's own, codes
-  // where
-  // calibration measured that they serve it well.
-  kAuto,
-  kOracle,  // computed here
-  kRaw,     // a producer's K/V, taken over unchanged
-  kQ4,      // the same as 4-bit codes
-  kReuse,   // codes of the producer's states, decoded into this model's own K/V
-};
-
 enum class OnFailure { kRecompute, kFail };
+
+inline constexpr int kMaxSeam = 1 << 20;
 
 // handoff: how prefixes come from prefill nodes.
 struct DecodeHandoffConfig {
@@ -33,6 +24,7 @@ struct DecodeHandoffConfig {
   int bytes_per_token = 0;              // reuse: codes are cut to fit; 0: all of them
   std::chrono::milliseconds target{0};  // reuse: codes are cut to arrive in it; 0: they are not
   double drift_sample = 0.001;  // share of requests served by codes that the monitor replays
+  int seam = 0;                 // codes: last tokens of a prefix that are computed here anyway
   double max_kl = 0.1;          // auto: of codes, as measured at calibration; nats a token
 };
 

@@ -7,6 +7,7 @@
 #include "common/base/status_macros.h"
 #include "common/prefix_hash/block_hash.h"
 #include "common/sampling/validate.h"
+#include "kernels/kv_page.h"
 
 namespace baton {
 namespace {
@@ -82,34 +83,23 @@ absl::StatusOr<std::vector<std::int32_t>> CheckIds(const std::string& field, con
 
 absl::StatusOr<Strategy> CheckStrategy(const std::string& text, Strategy fallback) {
   if (text.empty()) return fallback;
-  if (text == "auto") return Strategy::kAuto;
-  if (text == "oracle") return Strategy::kOracle;
-  if (text == "raw") return Strategy::kRaw;
-  if (text == "q4") return Strategy::kQ4;
-  if (text == "reuse") return Strategy::kReuse;
-  return Bad("strategy", absl::StrCat("\"", text, "\"; allowed: auto, oracle, raw, q4, reuse"));
+  if (const auto strategy = ParseStrategy(text)) return *strategy;
+  return Bad("strategy", absl::StrCat("\"", text, "\"; allowed: ", AllowedStrategies()));
+}
+
+// Whole pages: a landing ends where a page does.
+absl::StatusOr<std::int32_t> CheckSeam(const v1::DecodeRequest& request, int fallback) {
+  const std::int64_t seam = request.has_handoff_seam() ? request.handoff_seam() : fallback;
+  if (seam > kMaxSeam) {
+    return Bad("handoff_seam", absl::StrCat(seam, " tokens; allowed: up to ", kMaxSeam));
+  }
+  return static_cast<std::int32_t>((seam + kPageRows - 1) / kPageRows * kPageRows);
 }
 
 }  // namespace
 
-const char* StrategyName(Strategy strategy) {
-  switch (strategy) {
-    case Strategy::kAuto:
-      return "auto";
-    case Strategy::kOracle:
-      return "oracle";
-    case Strategy::kRaw:
-      return "raw";
-    case Strategy::kQ4:
-      return "q4";
-    case Strategy::kReuse:
-      return "reuse";
-  }
-  return "unknown";
-}
-
 absl::StatusOr<CheckedRequest> CheckRequest(const v1::DecodeRequest& request, const ModelHost& host,
-                                            Strategy default_strategy) {
+                                            const DecodeHandoffConfig& defaults) {
   CheckedRequest out;
   out.model = host.Find(request.model());
   if (out.model == nullptr) {
@@ -136,7 +126,8 @@ absl::StatusOr<CheckedRequest> CheckRequest(const v1::DecodeRequest& request, co
                absl::StrCat(r.resume_tokens.size(), " tokens leave nothing of max_tokens ",
                             r.stop.max_tokens));
   }
-  BATON_ASSIGN_OR_RETURN(out.strategy, CheckStrategy(request.strategy(), default_strategy));
+  BATON_ASSIGN_OR_RETURN(out.strategy, CheckStrategy(request.strategy(), defaults.strategy));
+  BATON_ASSIGN_OR_RETURN(out.seam, CheckSeam(request, defaults.seam));
   if (request.prefill_nodes_size() > kMaxProducers) {
     return Bad("prefill_nodes",
                absl::StrCat(request.prefill_nodes_size(), " nodes; allowed: ", kMaxProducers));

@@ -34,7 +34,7 @@ grpc::ServerWriteReactor<v1::DecodeEvent>* DecodeService::Generate(
     writer->Finish(absl::UnavailableError("the decode node is draining"));
     return writer->reactor();
   }
-  auto checked = CheckRequest(*request, host_, options_.handoff.strategy);
+  auto checked = CheckRequest(*request, host_, options_.handoff);
   if (!checked.ok()) {
     // Names nobody serves are not labels: they would be without number.
     const bool known = host_.Find(request->model()) != nullptr;

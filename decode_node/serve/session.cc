@@ -53,7 +53,7 @@ v1::DecodeEvent MakeDelta(TokenDelta delta) {
 constexpr double kQ4Bits = 4;
 
 Coding CodingOf(Strategy strategy) {
-  if (strategy == Strategy::kReuse) return Coding::kReuse;
+  if (strategy == Strategy::kReuse || strategy == Strategy::kScd) return Coding::kReuse;
   return strategy == Strategy::kQ4 ? Coding::kQ4 : Coding::kRaw;
 }
 
@@ -133,7 +133,19 @@ std::string Session::ChooseCodes() {
                         model_.name);
     return absl::StrCat("no codec makes K/V of \"", model_.name, "\" (models[].codecs)");
   }
-  decoder_ = model_.decoders.front();
+  // `reuse` promises codes of K/V alone, to be compared with; everything else takes the first.
+  const auto fits = std::find_if(
+      model_.decoders.begin(), model_.decoders.end(),
+      [this](const auto& d) { return request_.strategy != Strategy::kReuse || !d->patched(); });
+  if (fits == model_.decoders.end()) {
+    return absl::StrCat("every codec of \"", model_.name, "\" has patched layers; ask for scd");
+  }
+  decoder_ = *fits;
+  seam_ = request_.seam;
+  if (seam_ >= request_.prefix_tokens) {
+    return absl::StrCat("a seam of ", seam_, " tokens leaves nothing of the prefix of ",
+                        request_.prefix_tokens);
+  }
   cut_ = WholeCode(decoder_->shape());
   // What was measured for `auto` was the whole code.
   if (request_.strategy == Strategy::kAuto || env_->config.bytes_per_token == 0) return "";
@@ -167,11 +179,12 @@ void Session::KeepPredictions(TokenDelta& delta) {
 
 void Session::StartHandoff() {
   const EngineRequest& r = request_.request;
+  const std::int32_t sent = SentTokens();
   HandoffPlan plan;
   plan.request_id = r.request_id;
   plan.base_model = model_.base_model;
-  plan.tokens.assign(r.tokens.begin(), r.tokens.begin() + request_.prefix_tokens);
-  for (int i = 0; i < request_.prefix_tokens / kBlockTokens; ++i) {
+  plan.tokens.assign(r.tokens.begin(), r.tokens.begin() + sent);
+  for (int i = 0; i < sent / kBlockTokens; ++i) {
     plan.block_hashes.push_back(r.cache.blocks[static_cast<size_t>(i)].Hex());
   }
   plan.scope = request_.scope;
@@ -202,6 +215,11 @@ void Session::StartHandoff() {
   handoff->Resolve();
 }
 
+// Codes are made of whole blocks: of the last one the landing may want the first pages only.
+std::int32_t Session::SentTokens() const {
+  return (request_.prefix_tokens - seam_ + kBlockTokens - 1) / kBlockTokens * kBlockTokens;
+}
+
 std::shared_ptr<Handoff> Session::handoff() const {
   MutexLock lock(mu_);
   return handoff_;
@@ -210,7 +228,7 @@ std::shared_ptr<Handoff> Session::handoff() const {
 void Session::FitCodesTo(double link_bytes_per_s) {
   const double target_s = std::chrono::duration<double>(env_->config.target).count();
   if (request_.strategy == Strategy::kAuto || target_s == 0 || link_bytes_per_s == 0) return;
-  const double fits = target_s * link_bytes_per_s / request_.prefix_tokens;
+  const double fits = target_s * link_bytes_per_s / SentTokens();
   // Few rates: a prefix is cached by the rate it came at.
   constexpr double kParts[] = {0.75, 0.5, 0.375, 0.25, 0.125};
   const double whole = cut_.bytes_per_token();
@@ -247,7 +265,7 @@ void Session::OnResolved(const absl::StatusOr<Space>& space, double link_bytes_p
   }
   if (decoder_) FitCodesTo(link_bytes_per_s);
   EngineRequest& r = request_.request;
-  r.handoff_end = request_.prefix_tokens;
+  r.handoff_end = request_.prefix_tokens - seam_;
   r.cache.approx_space = ApproxSpace(space->weights_digest);
   Submit();
 }
@@ -258,7 +276,10 @@ std::string Session::ApproxSpace(const std::string& weights_digest) const {
     return model_.NativeDigest(Fidelity::Code(absl::StrCat("q4-", weights_digest), kQ4Bits));
   }
   if (decoder_) {
-    return model_.NativeDigest(Fidelity::Code(decoder_->digest(), cut_.bytes_per_token()));
+    // Blocks of another seam have other rows that were computed.
+    const std::string codec =
+        seam_ == 0 ? decoder_->digest() : absl::StrCat(decoder_->digest(), "-seam", seam_);
+    return model_.NativeDigest(Fidelity::Code(codec, cut_.bytes_per_token()));
   }
   // K/V of the same weights in the same layout is what this model computes itself.
   if (weights_digest == model_.weights_digest) return request_.request.cache.exact_space;
@@ -402,6 +423,10 @@ void Session::OnTokens(TokenDelta delta) {
   }
 }
 
+const char* Session::ServedName() const {
+  return decoder_ && decoder_->patched() ? StrategyName(Strategy::kScd) : CodingName(coding_);
+}
+
 v1::DecodeEvent Session::MakeFinished(const FinishInfo& info) {
   v1::DecodeEvent event;
   v1::DecodeEvent::Finished* out = event.mutable_finished();
@@ -426,7 +451,7 @@ v1::DecodeEvent Session::MakeFinished(const FinishInfo& info) {
     t->set_suffix_s(s.suffix);
   }
   const bool transferred = published_ && info.transferred_tokens > 0;
-  t->set_strategy(transferred ? CodingName(coding_) : "oracle");
+  t->set_strategy(transferred ? ServedName() : "oracle");
   t->set_fallback_reason(fallback_reason_);
   if (transferred) {
     t->set_import_s(handed_off_.import_s);

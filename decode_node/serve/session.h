@@ -83,6 +83,8 @@ class Session final : public RequestListener, public std::enable_shared_from_thi
   // For codes: sets decoder and cut, or says why there are none.
   std::string ChooseCodes();
   void StartHandoff() EXCLUDES(mu_);
+  // Of the prefix, what a producer is asked for: all of it but whole blocks of the seam.
+  std::int32_t SentTokens() const;
   std::shared_ptr<Handoff> handoff() const EXCLUDES(mu_);
   void OnResolved(const absl::StatusOr<Space>& space, double link_bytes_per_s);
   // Cuts codes to what the link carries in handoff.target_ms.
@@ -100,6 +102,8 @@ class Session final : public RequestListener, public std::enable_shared_from_thi
   void SetFallback(const std::string& reason) EXCLUDES(mu_);
   FirstTokenStages StagesLocked() const REQUIRES(mu_);
   void ObserveFirstToken() EXCLUDES(mu_);
+  // Of what was handed off: codes are "scd" where layers are patched, else "reuse".
+  const char* ServedName() const;
   v1::DecodeEvent MakeFinished(const FinishInfo& info) EXCLUDES(mu_);
   // Writes the final status; only the first call counts.
   void End(const absl::Status& status) EXCLUDES(mu_);
@@ -117,6 +121,7 @@ class Session final : public RequestListener, public std::enable_shared_from_thi
   Coding coding_ = Coding::kRaw;                // if there is a hand-off
   std::shared_ptr<const CodeDecoder> decoder_;  // null: no codes
   CodeCut cut_;
+  std::int32_t seam_ = 0;                   // last tokens of the prefix that do not land
   std::uint32_t code_bytes_per_token_ = 0;  // what cut_ was made for; 0: all
 
   // Engine's thread only.

@@ -340,6 +340,12 @@ std::variant<OpenAiRequest, ApiError> ParseOpenAiRequest(OpenAiKind kind, std::s
     }
     common.set_shared_prefix_tokens(static_cast<uint32_t>(*v));
   }
+  if (auto v = in.Int("handoff_seam")) {
+    if (*v < 0 || *v > int64_t{UINT32_MAX}) {
+      in.Fail("handoff_seam", Cat("handoff_seam: ", *v, " is not in 0..", UINT32_MAX));
+    }
+    common.set_handoff_seam(static_cast<uint32_t>(*v));
+  }
   if (auto v = in.Int("priority")) {
     if (*v < INT32_MIN || *v > INT32_MAX) {
       in.Fail("priority", Cat("priority: ", *v, " does not fit 32 bits"));

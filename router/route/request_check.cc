@@ -1,8 +1,10 @@
 #include "router/route/request_check.h"
 
 #include <algorithm>
+#include <iterator>
 #include <optional>
 
+#include "absl/strings/str_join.h"
 #include "common/base/ids.h"
 #include "common/base/status_macros.h"
 #include "common/base/strings.h"
@@ -117,10 +119,11 @@ absl::Status CheckGenerateRequest(const v1::GenerateRequest& request) {
   BATON_RETURN_IF_ERROR(CheckPrompt(request));
   BATON_RETURN_IF_ERROR(CheckUtf8("model", request.model()));
   const std::string& strategy = request.strategy();
-  if (!strategy.empty() && strategy != "auto" && strategy != "oracle" && strategy != "raw" &&
-      strategy != "q4" && strategy != "reuse") {
+  constexpr const char* kStrategies[] = {"auto", "oracle", "raw", "q4", "reuse", "scd"};
+  if (!strategy.empty() && std::find(std::begin(kStrategies), std::end(kStrategies), strategy) ==
+                               std::end(kStrategies)) {
     return Bad("strategy", Cat("'", strategy.substr(0, 40),
-                               "' is unknown; allowed: auto, oracle, raw, q4, reuse"));
+                               "' is unknown; allowed: ", absl::StrJoin(kStrategies, ", ")));
   }
   BATON_RETURN_IF_ERROR(CheckSampling(request.sampling(), 0));
   return CheckStop(request.stop(), request.sampling().prompt_logprobs(),
@@ -198,6 +201,7 @@ absl::StatusOr<v1::DecodeRequest> MakeDecodeRequest(const v1::GenerateRequest& r
                                   ChainSeed(tokenizer.digest(), options.scope));
   for (const BlockHash& hash : hashes) out.add_block_hashes(hash.Hex());
   out.set_strategy(request.strategy());
+  if (request.has_handoff_seam()) out.set_handoff_seam(request.handoff_seam());
   out.set_priority(request.priority());
   out.set_want_timing(request.want_timing());
   return out;

@@ -1,4 +1,5 @@
 // A codec file: whatever is accepted is whole, and a code made with it decodes.
+#include <algorithm>
 #include <cmath>
 #include <vector>
 
@@ -23,7 +24,12 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   SerialExecutor executor;
   const CodeEncoder encoder(*codec, executor);
   const DecoderRope rope{std::vector<float>(static_cast<size_t>(id.head_dim / 2), 1.0f), 1.0f};
-  const CodeDecoder decoder(*codec, rope, executor);
+  const CodeDecoder decoder(
+      *codec, rope, executor,
+      [&id](int, const float* inputs, std::int64_t rows, float* kv, Executor&) {
+        const float last = inputs[rows * id.hidden - 1];
+        std::fill_n(kv, rows * 2 * id.kv_dim(), last);
+      });
   const std::vector<float> rows(static_cast<size_t>(kCodeBlockRows * encoder.width()), 0.5f);
   std::vector<float> kv(static_cast<size_t>(kCodeBlockRows * 2 * id.kv_dim()));
   for (int layer = 0; layer < id.layers; ++layer) {

@@ -238,7 +238,7 @@ def wire():
 def codecs():
     layers, hidden, kv = 2, 4, 2
 
-    def file(meta=(), skip=()):
+    def file(meta=(), skip=(), mlp_of=()):
         meta = {"format": "baton-codec", "format_version": "1", "producer_weights": "p", "consumer_weights": "c",
                 "tokenizer": "t", "source": "h", "layers": str(layers), "hidden": str(hidden), "kv_heads": "1",
                 "head_dim": str(kv), "report": "{}", **dict(meta)}
@@ -249,6 +249,8 @@ def codecs():
                       "encoder": ("F32", [2, hidden], [0.5] * 2 * hidden), "levels": ("F32", [6], levels),
                       "importance": ("F32", [2], [2.0, 1.0]), "offset": ("F32", [2 * kv], [0.0] * 2 * kv),
                       "decoder": ("F32", [2 * kv, 2], [0.25] * 4 * kv)}
+            if layer in mlp_of:
+                fields |= {"mlp_in": ("F32", [4, 2], [0.5] * 8), "mlp_out": ("F32", [hidden, 4], [0.25] * 4 * hidden)}
             for name, (dtype, shape, values) in fields.items():
                 if name in skip:
                     continue
@@ -259,8 +261,10 @@ def codecs():
         text = json.dumps(header).encode()
         return struct.pack("<Q", len(text)) + text + data
 
-    for name, bytes_ in {"good": file(), "kv": file({"source": "kv", "hidden": "9"}), "version": file({"format_version": "2"}),
-                         "no_bits": file(skip=("bits",)), "huge": file({"layers": "99999999999"})}.items():
+    for name, bytes_ in {"good": file(), "kv": file({"source": "kv", "hidden": "9"}), "version": file({"format_version": "9"}),
+                         "no_bits": file(skip=("bits",)), "huge": file({"layers": "99999999999"}),
+                         "patch": file({"format_version": "2", "patch_layers": "0,1"}, mlp_of=(1,)),
+                         "no_patch": file({"format_version": "2", "patch_layers": "1,x"}, mlp_of=(0,))}.items():
         put("codec", name, bytes_)
 
 

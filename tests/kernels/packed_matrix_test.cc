@@ -371,5 +371,44 @@ TEST(PackedMatrix, SectionsAreTheirParts) {
   }
 }
 
+// The rows from one on, of a matrix whose parts have formats of their own: the same bits, nothing
+// copied; only where a panel begins.
+TEST(PackedMatrix, FromARowOnIsTheSameMatrix) {
+  SerialExecutor executor;
+  std::mt19937 random(8);
+  std::normal_distribution<float> normal;
+  constexpr std::int64_t kCols = 64;
+  const std::vector<PackedMatrix::Section> sections = {
+      {96, WeightFormat::kF32}, {40, WeightFormat::kBF16}, {50, WeightFormat::kQ8_0}};
+  PackedMatrixBuilder builder(sections, kCols);
+  builder.Pack(0, builder.panels(), [&](std::int64_t, std::int64_t count, float* dst) {
+    for (std::int64_t i = 0; i < count * kCols; ++i) dst[i] = normal(random);
+  });
+  const PackedMatrix all = std::move(builder).Finish();
+  std::vector<float> x(5 * kCols);
+  for (float& v : x) v = normal(random);
+  std::vector<float> want(5 * 186);
+  all.Multiply(x.data(), kCols, 5, want.data(), 186, /*accumulate=*/false, executor);
+  for (const std::int64_t row : {0, 32, 64, 96, 128, 136, 168, 186}) {
+    const auto tail = all.From(row);
+    ASSERT_TRUE(tail.has_value()) << row;
+    ASSERT_EQ(tail->rows(), 186 - row);
+    std::vector<float> got(static_cast<std::size_t>(5 * tail->rows()), -1.0f);
+    tail->Multiply(x.data(), kCols, 5, got.data(), tail->rows(), /*accumulate=*/false, executor);
+    for (std::int64_t r = 0; r < 5; ++r) {
+      for (std::int64_t i = 0; i < tail->rows(); ++i) {
+        ASSERT_EQ(got[r * tail->rows() + i], want[r * 186 + row + i]) << row << " " << i;
+      }
+    }
+    std::vector<float> a(kCols), b(kCols);
+    if (row == 186) continue;
+    tail->UnpackRow(0, a.data());
+    all.UnpackRow(row, b.data());
+    EXPECT_EQ(a, b);
+  }
+  EXPECT_FALSE(all.From(5).has_value());
+  EXPECT_FALSE(all.From(100).has_value());
+}
+
 }  // namespace
 }  // namespace baton

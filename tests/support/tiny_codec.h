@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <memory>
 #include <numeric>
+#include <set>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -39,6 +40,7 @@ class Watcher final : public CaptureHook {
       : hidden_(config.hidden), kv_dim_(config.kv_heads * config.head_dim), source_(source) {
     rows_.resize(static_cast<std::size_t>(config.layers));
     kv_.resize(rows_.size());
+    inputs_.resize(rows_.size());
   }
   bool WantsInput(int) const override { return true; }
   void OnKv(const LayerCapture& c) override {
@@ -52,15 +54,17 @@ class Watcher final : public CaptureHook {
       const float* h = c.h_in + r * hidden_;
       rows.insert(rows.end(), h, h + hidden_);
     }
+    if (source_ == CodeSource::kHidden) inputs_[static_cast<std::size_t>(c.layer)] = rows;
     if (source_ == CodeSource::kKv) rows = kv;
   }
   const std::vector<float>& rows(std::size_t layer) const { return rows_[layer]; }
   const std::vector<float>& kv(std::size_t layer) const { return kv_[layer]; }
+  const std::vector<float>& inputs(std::size_t layer) const { return inputs_[layer]; }
 
  private:
   const std::int64_t hidden_, kv_dim_;
   const CodeSource source_;
-  std::vector<std::vector<float>> rows_, kv_;  // [layer][row * width]
+  std::vector<std::vector<float>> rows_, kv_, inputs_;  // [layer][row * width]
 };
 
 // Solves A X = B for symmetric positive definite A [n, n], B [n, m], by elimination in float64.
@@ -105,9 +109,11 @@ inline std::vector<float> Fit(const std::vector<float>& x, const std::vector<flo
 
 }  // namespace tiny_codec_internal
 
-// Of a producer and a consumer in Hugging Face folders, fp32.
+// Of a producer and a consumer in Hugging Face folders, fp32. `patched` layers decode to the
+// consumer's attention inputs; source kHidden only.
 inline Codec TinyCodec(const std::string& producer, CodeSource source, const std::string& consumer,
-                       const std::string& tokenizer_digest) {
+                       const std::string& tokenizer_digest,
+                       const std::set<std::size_t>& patched = {}) {
   using namespace tiny_codec_internal;  // NOLINT(google-build-using-namespace): of this header
   SerialExecutor executor;
   constexpr std::int32_t kRows = 512;
@@ -164,6 +170,11 @@ inline Codec TinyCodec(const std::string& producer, CodeSource source, const std
       }
     }
     layer.decoder = Fit(rows, to.states->kv(l), in, out);
+    if (patched.count(l) > 0) {
+      layer.kind = LayerKind::kPatch;
+      layer.decoder = Fit(rows, to.states->inputs(l), in, config.hidden);
+      layer.offset.assign(static_cast<std::size_t>(config.hidden), 0);
+    }
     codec.layers.push_back(std::move(layer));
   }
   return codec;

@@ -62,6 +62,7 @@ TEST(InspectTest, CodecIsShownWithItsReport) {
   const Ran text = Inspect(path);
   EXPECT_EQ(text.code, 0) << text.err;
   EXPECT_THAT(text.out, HasSubstr("digest: " + codec.Digest()));
+  EXPECT_THAT(text.out, HasSubstr("kind_of_layers: [\"reuse\"]"));
   EXPECT_THAT(text.out, HasSubstr("rank_of_layers: [2]"));
   EXPECT_THAT(text.out, HasSubstr("chosen: \"closed\""));
   EXPECT_THAT(text.out, HasSubstr("{\"name\":\"raw\",\"kl\":0.25}"));
@@ -73,6 +74,26 @@ TEST(InspectTest, CodecIsShownWithItsReport) {
   EXPECT_EQ(json["bytes_per_token"], 0.375);
   EXPECT_EQ(json["part_of_raw_fp16"], 0.375 / 8);
   EXPECT_EQ(json["report"]["candidates"][0]["kl"], 0.25);
+}
+
+TEST(InspectTest, PatchedLayersAreNamed) {
+  const TempDir dir;
+  const std::string path = dir.File("codec.safetensors");
+  Codec codec = Small();
+  codec.identity.source = CodeSource::kHidden;
+  CodecLayer& layer = codec.layers[0];
+  layer.kind = LayerKind::kPatch;
+  layer.mean.resize(6);
+  layer.encoder.resize(12, 0.5f);
+  layer.decoder.resize(12, 1.0f);
+  layer.offset.resize(6);
+  layer.mlp_in.resize(8);
+  layer.mlp_out.resize(24);
+  ASSERT_TRUE(SaveCodec(codec, path).ok());
+  const Ran text = Inspect(path);
+  EXPECT_EQ(text.code, 0) << text.err;
+  EXPECT_THAT(text.out, HasSubstr("version: 2"));
+  EXPECT_THAT(text.out, HasSubstr("kind_of_layers: [\"patch+mlp\"]"));
 }
 
 TEST(InspectTest, CodecWithAStrangeReportIsShownWithoutIt) {

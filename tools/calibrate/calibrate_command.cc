@@ -12,6 +12,8 @@
 #include <vector>
 
 #include "CLI/CLI.hpp"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_split.h"
 #include "common/base/machine.h"
 #include "common/base/status_macros.h"
 #include "common/base/strings.h"
@@ -32,6 +34,10 @@ const std::map<std::string, Metric> kMetrics = {{"fisher", Metric::kFisher},
                                                 {"heuristic", Metric::kHeuristic},
                                                 {"identity", Metric::kIdentity}};
 
+const std::map<std::string, PatchChoice> kPatchChoices = {{"greedy", PatchChoice::kGreedy},
+                                                          {"single", PatchChoice::kSingle},
+                                                          {"error", PatchChoice::kError}};
+
 struct Options {
   PairFiles files;
   std::vector<std::string> data;
@@ -39,6 +45,8 @@ struct Options {
   std::string profile = "quality";
   std::string source = "h";
   std::string metric = "fisher";
+  std::string patch = "off";
+  std::string patch_choice = "greedy";
   int threads = 0;  // 0: all processors
   CalibrationOptions calibration;
 };
@@ -57,6 +65,7 @@ class Command {
     CalibrationOptions& o = options_.calibration;
     o.source = options_.source == "h" ? CodeSource::kHidden : CodeSource::kKv;
     o.metric = kMetrics.at(options_.metric);
+    BATON_ASSIGN_OR_RETURN(o.patch, ReadPatch());
     const double raw = RawBytesPerToken(loaded.pair.producer.model->config());
     if (o.bytes_per_token == 0) o.bytes_per_token = raw * kProfiles.at(options_.profile);
     o.progress = progress;
@@ -79,15 +88,35 @@ class Command {
     return absl::OkStatus();
   }
 
+  // "off", so many layers at most, or those with these numbers.
+  absl::StatusOr<PatchOptions> ReadPatch() const {
+    PatchOptions patch;
+    if (options_.patch == "off") return patch;
+    patch.choice = kPatchChoices.at(options_.patch_choice);
+    const bool list = options_.patch.find(',') != std::string::npos;
+    for (const absl::string_view word : absl::StrSplit(options_.patch, ',', absl::SkipEmpty())) {
+      std::uint32_t number = 0;
+      if (!absl::SimpleAtoi(word, &number)) {
+        return absl::InvalidArgumentError(Cat("--patch ", options_.patch,
+                                              ": neither \"off\" nor a ",
+                                              "number nor layers, as in \"3,17\" or \"3,\""));
+      }
+      patch.most = number;
+      if (list) patch.layers.push_back(number);
+    }
+    if (list) patch.choice = PatchChoice::kList;
+    return patch;
+  }
+
   void Print(const CalibrationResult& result, double raw) const {
     const HeldOutScores& s = result.scores;
-    std::cout << fmt::format("{:<10}{:>10}{:>10}{:>9}{:>9}{:>9}\n", "", "B/token", "KL", "+-",
+    std::cout << fmt::format("{:<16}{:>10}{:>10}{:>9}{:>9}{:>9}\n", "", "B/token", "KL", "+-",
                              "NLL", "top-1");
-    std::cout << fmt::format("{:<10}{:>10}{:>10.4f}{:>9}{:>9.4f}{:>9.3f}\n", "own", "", 0.0, "",
+    std::cout << fmt::format("{:<16}{:>10}{:>10.4f}{:>9}{:>9.4f}{:>9.3f}\n", "own", "", 0.0, "",
                              s.reference_nll, 1.0);
     for (std::size_t i = 0; i < s.ways.size(); ++i) {
       const WayScore& way = s.ways[i];
-      std::cout << fmt::format("{:<10}{:>10.0f}{:>10.4f}{:>9.4f}{:>9.4f}{:>9.3f}\n", way.name,
+      std::cout << fmt::format("{:<16}{:>10.0f}{:>10.4f}{:>9.4f}{:>9.4f}{:>9.3f}\n", way.name,
                                result.bytes_per_token[i], way.kl, way.kl_error, way.nll, way.top1);
     }
     std::cout << fmt::format(
@@ -137,6 +166,10 @@ void AddOptions(CLI::App& app, Options& o) {
   app.add_option("--held-out", c.held_out, "documents that judge")
       ->capture_default_str()
       ->check(CLI::Range(1, 100'000));
+  app.add_option("--seams", c.seams,
+                 "judge candidates also with so many last tokens of the prefix recomputed")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1 << 20));
   app.add_option("--epochs", c.epochs, "of the trained candidate; 0: none is trained")
       ->capture_default_str()
       ->check(CLI::Range(0, 1000));
@@ -149,6 +182,20 @@ void AddOptions(CLI::App& app, Options& o) {
   app.add_option("--learning-rate", c.learning_rate)
       ->capture_default_str()
       ->check(CLI::PositiveNumber);
+  app.add_option(
+         "--patch", o.patch,
+         "layers of the best candidate to patch: so many at most, a list (\"3,17\"), or off")
+      ->capture_default_str();
+  app.add_option("--patch-choice", o.patch_choice, "how they are chosen, but for a list")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"greedy", "single", "error"}));
+  app.add_option("--patch-documents", c.patch_documents, "that choose them")
+      ->capture_default_str()
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 20));
+  app.add_option("--patch-epochs", c.patch_epochs,
+                 "of training what was patched, with an MLP; 0: it is not trained")
+      ->capture_default_str()
+      ->check(CLI::Range(0, 1000));
   app.add_option("--storage", c.storage, "how matrices lie in the file")
       ->transform(CLI::CheckedTransformer(std::map<std::string, CodecStorage>{
           {"int8", CodecStorage::kInt8}, {"fp32", CodecStorage::kF32}}))

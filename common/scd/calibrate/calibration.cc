@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <exception>
+#include <optional>
 #include <utility>
 
 #include "common/base/status_macros.h"
@@ -36,6 +37,15 @@ absl::Status CheckOptions(const CalibrationOptions& o, const ModelConfig& p, con
   if (o.epochs < 0 || o.train_documents < 2 || o.train_rank < 1 || !(o.learning_rate > 0)) {
     return Bad(Cat("training: ", o.epochs, " epochs of ", o.train_documents, " documents, rank ",
                    o.train_rank, ", learning rate ", o.learning_rate));
+  }
+  for (const std::int32_t seam : o.seams) {
+    if (seam < 1 || seam >= o.prefix) return Bad(Cat("seams: ", seam, "; allowed: 1 to prefix"));
+  }
+  if (o.patch.choice != PatchChoice::kOff && o.source != CodeSource::kHidden) {
+    return Bad("patch: patched layers are coded from source h");
+  }
+  if (o.patch_documents < 1 || o.patch_epochs < 0) {
+    return Bad(Cat("patch: ", o.patch_documents, " documents, ", o.patch_epochs, " epochs"));
   }
   if (o.held_out < 1) return Bad(Cat("held_out: ", o.held_out, "; at least 1"));
   if (o.sample_rows < 256) return Bad(Cat("sample_rows: ", o.sample_rows, "; at least 256"));
@@ -75,6 +85,7 @@ class Calibration {
     BATON_ASSIGN_OR_RETURN(const PairStatistics statistics,
                            GatherStatistics(pair_.producer, pair_.consumer, split_.learned,
                                             {.source = options_.source,
+                                             .inputs = patches(),
                                              .sample_rows = options_.sample_rows,
                                              .max_tokens = DocumentTokens(options_),
                                              .seed = options_.seed,
@@ -89,38 +100,122 @@ class Calibration {
       BATON_ASSIGN_OR_RETURN(Codec codec, ToCodec(candidates_.back()));
       codecs_.push_back(std::move(codec));
     }
-    return options_.epochs > 0 ? Train() : absl::OkStatus();
+    if (options_.epochs > 0) BATON_RETURN_IF_ERROR(Train());
+    return patches() ? Patch(statistics, metrics) : absl::OkStatus();
+  }
+
+  bool patches() const { return options_.patch.choice != PatchChoice::kOff; }
+
+  // Documents of training that do not train, or the first of all.
+  absl::Span<const Document* const> PatchDocuments() const {
+    const auto count = static_cast<std::size_t>(options_.patch_documents);
+    return absl::MakeConstSpan(split_.learned).subspan(0, std::min(count, split_.learned.size()));
+  }
+
+  absl::StatusOr<std::vector<double>> Kl(const std::vector<PrefixWay>& ways) const {
+    // A cache for each way: a dozen at a time.
+    constexpr std::size_t kAtOnce = 12;
+    std::vector<double> kl;
+    for (std::size_t at = 0; at < ways.size(); at += kAtOnce) {
+      BATON_ASSIGN_OR_RETURN(
+          const HeldOutScores scores,
+          ScoreHeldOut(pair_.producer, pair_.consumer, PatchDocuments(),
+                       absl::MakeConstSpan(ways).subspan(at, std::min(kAtOnce, ways.size() - at)),
+                       {.prefix = options_.prefix,
+                        .continuation = options_.continuation,
+                        .progress = nullptr},
+                       executor_));
+      for (const WayScore& way : scores.ways) kl.push_back(way.kl);
+    }
+    return kl;
+  }
+
+  // The best codec by now, and with layers patched, each within the bytes it had.
+  absl::Status Patch(const PairStatistics& statistics, const TargetMetrics& metrics) {
+    std::vector<PrefixWay> ways;
+    for (std::size_t i = 0; i < codecs_.size(); ++i) {
+      ways.push_back(CodedWay(candidates_[i].spec.name, codecs_[i], pair_.consumer, executor_));
+    }
+    BATON_ASSIGN_OR_RETURN(const std::vector<double> kl, Kl(ways));
+    const auto base = static_cast<std::size_t>(std::min_element(kl.begin(), kl.end()) - kl.begin());
+    patch_base_ = candidates_[base].spec.name;
+    const Codec start = codecs_[base];
+    std::vector<std::size_t> all(start.layers.size());
+    for (std::size_t l = 0; l < all.size(); ++l) all[l] = l;
+    Codec patched = WithPatches(start,
+                                PatchLayers(pair_.consumer, statistics, metrics.consumer, start,
+                                            options_.ridge, options_.progress, executor_),
+                                all);
+    if (options_.storage == CodecStorage::kInt8) RoundToInt8(patched);
+    BATON_RETURN_IF_ERROR(CheckCodec(patched));
+    const PrefixWay with = CodedWay("patched", patched, pair_.consumer, executor_);
+    std::int64_t judged = 0;
+    const auto judge = [&](const std::vector<std::vector<std::size_t>>& sets)
+        -> absl::StatusOr<std::vector<double>> {
+      std::vector<PrefixWay> mixed;
+      for (const auto& layers : sets) mixed.push_back(MixedWay("", ways[base], with, layers));
+      judged += static_cast<std::int64_t>(sets.size());
+      if (options_.progress) options_.progress("choosing patches", judged, judged);
+      return Kl(mixed);
+    };
+    // A trained candidate has the codes of raw.
+    const std::vector<double>& own = candidates_[base].relative_error;
+    BATON_ASSIGN_OR_RETURN(patch_, SelectPatches(own.empty() ? candidates_[0].relative_error : own,
+                                                 options_.patch, judge));
+    if (patch_->count == 0) return absl::OkStatus();
+    AddCandidate(candidates_[base].spec, "patched",
+                 WithPatches(start, patched.layers, patch_->layers()));
+    return options_.patch_epochs > 0 ? TrainPatched() : absl::OkStatus();
+  }
+
+  absl::Status TrainPatched() {
+    BATON_ASSIGN_OR_RETURN(KlTrainingResult trained,
+                           TrainFrom(codecs_.back(), options_.patch_epochs));
+    AddCandidate(candidates_.back().spec, "patched_trained", std::move(trained.codec));
+    candidates_.back().judged_kl = std::move(trained.judged_kl);
+    return absl::OkStatus();
+  }
+
+  // Of a codec whose encoder is rounded already.
+  void AddCandidate(const CandidateSpec& like, const std::string& name, Codec codec) {
+    if (options_.storage == CodecStorage::kInt8) RoundToInt8(codec);
+    Candidate candidate;
+    candidate.spec = like;
+    candidate.spec.name = name;
+    candidate.spec.target = CodeTarget::kConsumer;
+    candidate.layers = codec.layers;
+    candidates_.push_back(std::move(candidate));
+    codecs_.push_back(std::move(codec));
   }
 
   // From the first candidate, raw.
   absl::Status Train() {
+    BATON_ASSIGN_OR_RETURN(KlTrainingResult trained, TrainFrom(codecs_[0], options_.epochs));
+    AddCandidate(candidates_[0].spec, "trained", std::move(trained.codec));
+    candidates_.back().judged_kl = std::move(trained.judged_kl);
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<KlTrainingResult> TrainFrom(const Codec& start, int epochs) const {
     absl::Span<const Document* const> documents(split_.learned);
     if (static_cast<std::int64_t>(documents.size()) > options_.train_documents) {
       documents = documents.first(static_cast<std::size_t>(options_.train_documents));
     }
     KlTrainingOptions training;
     training.rank = options_.train_rank;
-    training.epochs = options_.epochs;
+    training.epochs = epochs;
     training.learning_rate = options_.learning_rate;
     training.prefix = options_.prefix;
     training.continuation = options_.continuation;
-    training.judges = std::max<std::int64_t>(1, static_cast<std::int64_t>(documents.size()) / 10);
+    const auto count = static_cast<std::int64_t>(documents.size());
+    training.judges = std::max<std::int64_t>(1, count / 10);
+    // Patches are chosen on documents that trained nothing.
+    if (patches()) {
+      training.judges = std::max(training.judges, std::min(options_.patch_documents, count / 2));
+    }
     training.seed = options_.seed;
     training.progress = options_.progress;
-    BATON_ASSIGN_OR_RETURN(
-        KlTrainingResult trained,
-        TrainDecoder(pair_.producer, pair_.consumer, codecs_[0], documents, training, executor_));
-    Candidate candidate;
-    candidate.spec = candidates_[0].spec;
-    candidate.spec.name = "trained";
-    candidate.spec.target = CodeTarget::kConsumer;
-    candidate.layers = trained.codec.layers;
-    candidate.judged_kl = std::move(trained.judged_kl);
-    candidates_.push_back(std::move(candidate));
-    // Its encoder is rounded already.
-    if (options_.storage == CodecStorage::kInt8) RoundToInt8(trained.codec);
-    codecs_.push_back(std::move(trained.codec));
-    return absl::OkStatus();
+    return TrainDecoder(pair_.producer, pair_.consumer, start, documents, training, executor_);
   }
 
   absl::StatusOr<std::vector<Matrix>> Fisher(const ProbedModel& model) const {
@@ -182,6 +277,11 @@ class Calibration {
     for (std::size_t i = 0; i < codecs_.size(); ++i) {
       ways.push_back(CodedWay(candidates_[i].spec.name, codecs_[i], pair_.consumer, executor_));
     }
+    for (std::size_t i = 0; i < codecs_.size(); ++i) {
+      for (const std::int32_t seam : options_.seams) {
+        ways.push_back(WithSeam(ways[i + 1], seam));
+      }
+    }
     return ScoreHeldOut(pair_.producer, pair_.consumer, split_.held_out, ways,
                         {.prefix = options_.prefix,
                          .continuation = options_.continuation,
@@ -200,6 +300,10 @@ class Calibration {
     result.scores = scores;
     result.bytes_per_token.push_back(RawBytesPerToken(pair_.producer.model->config()));
     for (const Codec& codec : codecs_) result.bytes_per_token.push_back(codec.bytes_per_token());
+    for (const Codec& codec : codecs_) {
+      result.bytes_per_token.insert(result.bytes_per_token.end(), options_.seams.size(),
+                                    codec.bytes_per_token());
+    }
     result.codec.report = CalibrationReport({.options = options_,
                                              .set = set_,
                                              .split = split_,
@@ -207,6 +311,8 @@ class Calibration {
                                              .codecs = codecs_,
                                              .candidates = candidates_,
                                              .scores = scores,
+                                             .patch_base = patch_base_,
+                                             .patch = patch_ ? &*patch_ : nullptr,
                                              .chosen = best});
     return result;
   }
@@ -218,6 +324,8 @@ class Calibration {
   DocumentSplit split_;
   std::vector<Candidate> candidates_;
   std::vector<Codec> codecs_;  // of the candidates
+  std::string patch_base_;     // candidate whose layers were patched
+  std::optional<PatchSelection> patch_;
 };
 
 }  // namespace

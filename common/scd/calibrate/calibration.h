@@ -8,7 +8,8 @@
 // Least squares towards the consumer's states is not always the better codec: where the consumer
 // has learned new skills, regression to the mean can cost more than alignment wins. So `raw` (the
 // producer's own K/V, coded) is always a candidate, a third one starts there and is trained for the
-// consumer's predictions (kl_training.h), and the lowest held-out KL is what is kept.
+// consumer's predictions (kl_training.h), and the lowest held-out KL is what is kept. On request
+// layers of the best of them are patched (patch.h), which makes further candidates.
 //
 // Source of the idea: arXiv 2606.07684, section 4 (REUSE).
 #pragma once
@@ -25,6 +26,7 @@
 #include "common/scd/calibrate/layer_statistics.h"
 #include "common/scd/calibrate/metric.h"
 #include "common/scd/calibrate/model_probe.h"
+#include "common/scd/calibrate/patch.h"
 #include "common/scd/codec.h"
 #include "kernels/executor.h"
 
@@ -48,11 +50,20 @@ struct CalibrationOptions {
   std::int32_t prefix = 512;        // HeldOutOptions
   std::int32_t continuation = 128;
   std::int64_t held_out = 16;  // documents that judge, at least 1
+  // Each candidate is judged with these seams as well (PrefixWay::seam); above 0.
+  std::vector<std::int32_t> seams = {16};
   // Of the trained candidate; 0 epochs: there is none.
   int epochs = 3;
   std::int64_t train_documents = 160;
   std::int64_t train_rank = 96;
   double learning_rate = 1e-3;
+  // Of the patched candidates; off: there are none. Source kHidden only.
+  PatchOptions patch;
+  // Learned documents that choose patches; those that chose a trained candidate's epoch come first.
+  std::int64_t patch_documents = 8;
+  // Of training the best patched codec (all its layers, and the MLP of those patched); 0: it is
+  // not.
+  int patch_epochs = 0;
   std::int64_t fisher_documents = 32;
   std::int64_t sample_rows = 4096;             // of each layer, for levels
   CodecStorage storage = CodecStorage::kInt8;  // candidates are rounded to it and measured then
@@ -68,7 +79,8 @@ inline std::int32_t DocumentTokens(const CalibrationOptions& options) {
 struct CalibrationResult {
   Codec codec;  // with its report
   std::string chosen;
-  HeldOutScores scores;                 // uncoded raw K/V first, then each candidate
+  // Uncoded raw K/V first, then each candidate, then each candidate with each seam.
+  HeldOutScores scores;
   std::vector<double> bytes_per_token;  // of each of these ways
 };
 

@@ -135,6 +135,18 @@ double ErrorOf(const FittedLayer& fitted, const std::uint8_t* bits, const Moment
 
 }  // namespace
 
+CodecLayer QuantisedLayer(const LinearCode& code, const std::vector<double>& mean,
+                          const std::vector<double>& offset, const RowReservoir& sample,
+                          std::int64_t budget_bits) {
+  FittedLayer fitted;
+  fitted.code = code;
+  fitted.source_mean = mean;
+  fitted.offset = offset;
+  FitQuantisers(sample, fitted);
+  fitted.errors[0][0] = std::numeric_limits<double>::max();
+  return Keep(fitted, AllocateBits(fitted.errors, budget_bits).data());
+}
+
 Candidate MakeCandidate(const CandidateSpec& spec, const PairStatistics& statistics,
                         const TargetMetrics& metrics, std::int64_t budget_bits,
                         const CalibrationProgress& progress, Executor& executor) {

@@ -42,6 +42,12 @@ struct TargetMetrics {
   std::vector<Matrix> consumer;
 };
 
+// `code` with offset and mean, its components' bits given out within `budget_bits`, at least one;
+// levels are from the sample. Reuse by kind; the caller knows what it decodes to.
+CodecLayer QuantisedLayer(const LinearCode& code, const std::vector<double>& mean,
+                          const std::vector<double>& offset, const RowReservoir& sample,
+                          std::int64_t budget_bits);
+
 // At most `budget_bits` per token in all, at least one in every layer. Throws c10::Error when a
 // decomposition does not converge.
 Candidate MakeCandidate(const CandidateSpec& spec, const PairStatistics& statistics,

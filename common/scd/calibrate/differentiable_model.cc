@@ -128,6 +128,18 @@ DifferentiableModel::DifferentiableModel(const ProbedModel& model)
     : weights_(std::make_unique<const Weights>(model)) {}
 DifferentiableModel::~DifferentiableModel() = default;
 
+at::Tensor DifferentiableModel::KvOf(std::size_t layer, const at::Tensor& inputs) const {
+  const Weights& w = *weights_;
+  const Weights::Layer& l = w.layers[layer];
+  const std::int64_t q_dim = w.heads * w.head_dim, kv_dim = w.kv_heads * w.head_dim;
+  const at::Tensor bias = l.qkv_bias.defined() ? l.qkv_bias.slice(0, q_dim) : at::Tensor();
+  const at::Tensor kv = w.Linear(RmsNorm(inputs, l.input_norm, w.eps), l.qkv.slice(0, q_dim), bias);
+  if (!l.k_norm.defined()) return kv;
+  const at::Tensor k =
+      RmsNorm(kv.slice(1, 0, kv_dim).reshape({-1, w.kv_heads, w.head_dim}), l.k_norm, w.eps);
+  return at::cat({k.reshape({-1, kv_dim}), kv.slice(1, kv_dim)}, 1);
+}
+
 at::Tensor DifferentiableModel::Logits(absl::Span<const std::int32_t> tokens,
                                        const std::vector<at::Tensor>& past) const {
   const Weights& w = *weights_;

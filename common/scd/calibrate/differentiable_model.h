@@ -27,6 +27,9 @@ class DifferentiableModel {
   explicit DifferentiableModel(const ProbedModel& model);
   ~DifferentiableModel();
 
+  // [K | V] that a layer makes of attention inputs [rows, hidden] in any scale, K before RoPE:
+  // [rows, 2 * kv_dim].
+  at::Tensor KvOf(std::size_t layer, const at::Tensor& inputs) const;
   // Of `tokens`, which follow the rows of `past`: one tensor [rows, 2 * kv_dim] a layer, [K | V]
   // with K before RoPE, of positions 0, 1, .... All layers have as many rows.
   at::Tensor Logits(absl::Span<const std::int32_t> tokens,

@@ -1,6 +1,8 @@
 #include "common/scd/calibrate/hand_over.h"
 
+#include <algorithm>
 #include <numeric>
+#include <span>
 #include <utility>
 
 #include "common/base/status_macros.h"
@@ -51,13 +53,23 @@ void HandOver::Take(absl::Span<const std::int32_t> prefix) {
         .layer = layer, .rows = rows, .hidden = states.hidden.data(), .kv = states.kv.data()};
     for (std::size_t w = 0; w < ways_.size(); ++w) {
       ways_[w].decode(given, decoded.data());
-      sequences_[w + 1]->view().Append(layer, {.k = first,
-                                               .ldk = 2 * kv_dim,
-                                               .v = first + kv_dim,
-                                               .ldv = 2 * kv_dim,
-                                               .positions = positions});
+      sequences_[w + 1]->view().Append(
+          layer, {.k = first,
+                  .ldk = 2 * kv_dim,
+                  .v = first + kv_dim,
+                  .ldv = 2 * kv_dim,
+                  .positions = std::span(positions).first(positions.size() - Seam(w, rows))});
     }
   }
+  for (std::size_t w = 0; w < ways_.size(); ++w) {
+    const std::size_t begin = prefix.size() - Seam(w, rows);
+    if (begin == prefix.size()) continue;
+    Run(w + 1, prefix.subspan(begin), static_cast<std::int32_t>(begin));
+  }
+}
+
+std::size_t HandOver::Seam(std::size_t way, std::int64_t prefix) const {
+  return static_cast<std::size_t>(std::clamp<std::int64_t>(ways_[way].seam, 0, prefix - kSinkRows));
 }
 
 float* HandOver::Run(std::size_t cache, absl::Span<const std::int32_t> tokens, std::int32_t first,

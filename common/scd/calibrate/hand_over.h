@@ -1,9 +1,9 @@
 // One prefix as several ways bring it to a consumer, each in a KV cache of its own.
 //
-//   BATON_ASSIGN_OR_RETURN(auto handed, HandOver::Create(producer, consumer, ways, 1024,
-//   executor)); handed->Take(prefix);                                 // cache 0: the consumer's
-//   own prefill const float* h = handed->Run(2, tokens, prefix.size());   // over what ways[1]
-//   brought handed->Rewind(2, prefix.size());                     // and forget `tokens` again
+//   BATON_ASSIGN_OR_RETURN(auto handed, HandOver::Create(producer, consumer, ways, n, executor));
+//   handed->Take(prefix);      // cache 0: the consumer's own prefill
+//   const float* h = handed->Run(2, tokens, prefix.size());   // over what ways[1] brought
+//   handed->Rewind(2, prefix.size());                         // and forget `tokens` again
 //
 // The first kSinkRows rows are the consumer's own in every cache. One thread at a time.
 #pragma once
@@ -61,6 +61,8 @@ class HandOver {
            std::vector<std::unique_ptr<SingleSequence>> sequences, absl::Span<const PrefixWay> ways,
            Executor& executor);
   const ModelConfig& config() const { return consumer_.model->config(); }
+  // Rows that a way leaves to the consumer; the first are its own in any case.
+  std::size_t Seam(std::size_t way, std::int64_t prefix) const;
 
   const ProbedModel consumer_;
   const std::unique_ptr<ModelProbe> producer_;

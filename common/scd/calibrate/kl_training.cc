@@ -55,17 +55,28 @@ class Trainer {
                  executor),
         codec_(std::move(codec)) {
     at::Generator generator = at::detail::createCPUGenerator(options.seed);
-    const std::int64_t out = 2 * codec_.identity.kv_dim();
     for (const CodecLayer& layer : codec_.layers) {
+      const std::int64_t out = codec_.identity.decoded_width(layer.kind);
       const std::int64_t rank = std::min(options.rank, std::min(out, layer.rank()));
       start_.push_back(ToTensor(layer.decoder, out));
       offset_.push_back(at::tensor(at::ArrayRef<float>(layer.offset), at::kFloat));
       up_.push_back(at::zeros({out, rank}));
       down_.push_back(at::randn({rank, layer.rank()}, generator) /
                       std::sqrt(static_cast<double>(layer.rank())));
+      mlp_in_.emplace_back();
+      mlp_out_.emplace_back();
+      if (layer.kind != LayerKind::kPatch) continue;
+      const std::int64_t inner = 2 * layer.rank();
+      const bool fresh = layer.mlp_in.empty();
+      mlp_in_.back() = fresh ? at::randn({inner, layer.rank()}, generator) /
+                                   std::sqrt(static_cast<double>(layer.rank()))
+                             : ToTensor(layer.mlp_in, inner);
+      mlp_out_.back() = fresh ? at::zeros({out, inner}) : ToTensor(layer.mlp_out, out);
     }
-    for (auto* group : {&up_, &down_, &offset_}) {
-      for (at::Tensor& t : *group) parameters_.push_back(t.set_requires_grad(true));
+    for (auto* group : {&up_, &down_, &offset_, &mlp_in_, &mlp_out_}) {
+      for (at::Tensor& t : *group) {
+        if (t.defined()) parameters_.push_back(t.set_requires_grad(true));
+      }
     }
   }
 
@@ -99,7 +110,12 @@ class Trainer {
     std::vector<at::Tensor> past;
     for (std::size_t l = 0; l < codec_.layers.size(); ++l) {
       const at::Tensor map = start_[l] + at::mm(up_[l], down_[l]);
-      const at::Tensor kv = at::mm(Components(l, lesson), map.t()) + offset_[l];
+      const at::Tensor z = Components(l, lesson);
+      at::Tensor kv = at::mm(z, map.t()) + offset_[l];
+      if (mlp_in_[l].defined()) {
+        const at::Tensor inner = at::silu(at::mm(z, mlp_in_[l].t()));
+        kv = model_.KvOf(l, kv + at::mm(inner, mlp_out_[l].t()));
+      }
       past.push_back(at::cat({lesson.sinks[l], kv.slice(0, kSinkRows, lesson.rows)}, 0));
     }
     const at::Tensor said = at::log_softmax(model_.Logits(lesson.continuation, past), -1);
@@ -157,16 +173,22 @@ class Trainer {
     Codec codec = codec_;
     const at::NoGradGuard no_grad;
     for (std::size_t l = 0; l < codec.layers.size(); ++l) {
-      const at::Tensor map = (start_[l] + at::mm(up_[l], down_[l])).contiguous();
-      const at::Tensor offset = offset_[l].contiguous();
-      codec.layers[l].decoder.assign(map.data_ptr<float>(), map.data_ptr<float>() + map.numel());
-      codec.layers[l].offset.assign(offset.data_ptr<float>(),
-                                    offset.data_ptr<float>() + offset.numel());
+      CodecLayer& layer = codec.layers[l];
+      Assign(start_[l] + at::mm(up_[l], down_[l]), layer.decoder);
+      Assign(offset_[l], layer.offset);
+      if (!mlp_in_[l].defined()) continue;
+      Assign(mlp_in_[l], layer.mlp_in);
+      Assign(mlp_out_[l], layer.mlp_out);
     }
     return codec;
   }
 
  private:
+  static void Assign(const at::Tensor& from, std::vector<float>& to) {
+    const at::Tensor values = from.contiguous();
+    to.assign(values.data_ptr<float>(), values.data_ptr<float>() + values.numel());
+  }
+
   std::vector<std::byte> Encode(int layer, const std::vector<float>& states) const {
     const std::size_t block = encoder_.whole().layers[static_cast<std::size_t>(layer)].block_bytes;
     const auto width = static_cast<std::size_t>(encoder_.width());
@@ -220,6 +242,7 @@ class Trainer {
   const Codec codec_;
   std::vector<at::Tensor> start_;               // B of each layer
   std::vector<at::Tensor> up_, down_, offset_;  // learned: U, V, offset
+  std::vector<at::Tensor> mlp_in_, mlp_out_;    // learned; undefined but of patched layers
   std::vector<at::Tensor> parameters_;
   std::unique_ptr<torch::optim::AdamW> optimizer_;
 };

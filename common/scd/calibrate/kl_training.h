@@ -5,6 +5,9 @@
 //
 //   [K | V] = (B + U V) z' + offset,   U = 0 at start
 //
+// and of a patched layer, which is decoded to the attention input that the frozen consumer makes
+// K and V of, the MLP as well: W_2 = 0 at start, where it has none.
+//
 // so what is trained starts at, and is never judged against anything but, the given codec.
 // Deterministic by the seed, whatever the number of threads. AdamW, linear warm-up and cosine,
 // gradients clipped to norm 1. After every epoch documents that are not learned from are scored;

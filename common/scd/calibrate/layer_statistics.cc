@@ -16,6 +16,7 @@ std::vector<LayerStatistics> EmptyLayers(const ProbedModel& producer, const Prob
   const std::int64_t width = hidden ? p.hidden : kv;
   std::vector<std::int64_t> targets = {kv};
   if (hidden) targets.push_back(kv);
+  if (options.inputs) targets.push_back(c.hidden);
   std::vector<LayerStatistics> layers;
   for (std::int64_t l = 0; l < p.layers; ++l) {
     layers.push_back({PairedSums(width, targets),
@@ -25,15 +26,15 @@ std::vector<LayerStatistics> EmptyLayers(const ProbedModel& producer, const Prob
   return layers;
 }
 
-void AddLayer(const LayerStates& producer, const LayerStates& consumer, CodeSource source,
-              LayerStatistics& to, Executor& executor) {
+void AddLayer(const LayerStates& producer, const LayerStates& consumer,
+              const GatherOptions& options, LayerStatistics& to, Executor& executor) {
   const std::int64_t rows = producer.rows - kSinkRows;
   const auto after_sinks = [&](const std::vector<float>& values) {
     return values.data() + static_cast<std::int64_t>(values.size()) / producer.rows * kSinkRows;
   };
   const float* own = after_sinks(producer.kv);
-  const float* x = source == CodeSource::kHidden ? after_sinks(producer.hidden) : own;
-  to.sums.Add(rows, x, {after_sinks(consumer.kv), own}, executor);
+  const float* x = options.source == CodeSource::kHidden ? after_sinks(producer.hidden) : own;
+  to.sums.Add(rows, x, {after_sinks(consumer.kv), own, after_sinks(consumer.hidden)}, executor);
   to.sample.Add(rows, x);
   to.producer_queries.Add(producer, kSinkRows);
   to.consumer_queries.Add(consumer, kSinkRows);
@@ -43,6 +44,10 @@ void AddLayer(const LayerStates& producer, const LayerStates& consumer, CodeSour
 
 Moments PairStatistics::Consumer(std::size_t layer) const {
   return layers[layer].sums.Finish(kConsumer);
+}
+
+Moments PairStatistics::ConsumerInput(std::size_t layer) const {
+  return layers[layer].sums.Finish(kInput);
 }
 
 Moments PairStatistics::Producer(std::size_t layer) const {
@@ -75,7 +80,7 @@ absl::StatusOr<PairStatistics> GatherStatistics(const ProbedModel& producer,
       consuming->Start(d->tokens);
       for (std::size_t l = 0; l < statistics.layers.size(); ++l) {
         const int layer = static_cast<int>(l);
-        AddLayer(producing->RunLayer(layer), consuming->RunLayer(layer), options.source,
+        AddLayer(producing->RunLayer(layer), consuming->RunLayer(layer), options,
                  statistics.layers[l], executor);
       }
       statistics.tokens += n - kSinkRows;

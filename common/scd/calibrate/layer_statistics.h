@@ -33,6 +33,7 @@ struct PairStatistics {
   // Targets of LayerStatistics::sums. For source kv the producer's own K/V are the source itself.
   static constexpr std::size_t kConsumer = 0;
   static constexpr std::size_t kProducer = 1;  // source h only
+  static constexpr std::size_t kInput = 2;     // GatherOptions::inputs only
 
   CodeSource source = CodeSource::kHidden;
   std::int64_t tokens = 0;  // rows of each layer
@@ -40,12 +41,15 @@ struct PairStatistics {
 
   // Of the source and the consumer's own [K | V].
   Moments Consumer(std::size_t layer) const;
+  // Of the source and the consumer's normalised attention input; where inputs were gathered.
+  Moments ConsumerInput(std::size_t layer) const;
   // Of the source and the producer's own [K | V].
   Moments Producer(std::size_t layer) const;
 };
 
 struct GatherOptions {
   CodeSource source = CodeSource::kHidden;
+  bool inputs = false;  // the consumer's as well, for patched layers; source kHidden only
   std::int64_t sample_rows = 4096;
   std::int32_t max_tokens = 0;  // of a document
   std::uint64_t seed = 0;

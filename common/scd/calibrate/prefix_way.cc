@@ -7,6 +7,8 @@
 #include <utility>
 #include <vector>
 
+#include "common/base/strings.h"
+#include "common/model/kv_projection.h"
 #include "common/model/model_weights.h"
 #include "common/scd/calibrate/statistics.h"
 #include "common/scd/decoder.h"
@@ -21,13 +23,25 @@ DecoderRope RopeOf(const Model& model) {
           .scale = static_cast<float>(model.config().rope.attention_factor)};
 }
 
+// Empty for a codec that needs none. `consumer.adapters` must outlive it.
+ConsumerProjection ProjectionOf(const Codec& codec, const ProbedModel& consumer,
+                                Executor& executor) {
+  if (!codec.patched()) return nullptr;
+  const std::shared_ptr<const AdapterSet> adapters(consumer.adapters, [](const AdapterSet*) {});
+  const auto own =
+      std::make_shared<const KvProjection>(consumer.model, adapters, consumer.adapter, executor);
+  return [own](int layer, const float* inputs, std::int64_t rows, float* kv, Executor& e) {
+    own->Project(layer, inputs, rows, kv, e);
+  };
+}
+
 // Both halves of a codec, and room for one block.
 class Coder {
  public:
-  Coder(const Codec& codec, const Model& consumer, const std::optional<CodeCut>& cut,
+  Coder(const Codec& codec, const ProbedModel& consumer, const std::optional<CodeCut>& cut,
         Executor& executor)
       : encoder_(codec, executor),
-        decoder_(codec, RopeOf(consumer), executor),
+        decoder_(codec, RopeOf(*consumer.model), executor, ProjectionOf(codec, consumer, executor)),
         cut_(cut ? *cut : encoder_.whole()),
         executor_(executor) {}
 
@@ -79,9 +93,22 @@ PrefixWay UncodedWay(std::string name, const ProbedModel& consumer, Executor& ex
 
 PrefixWay CodedWay(std::string name, const Codec& codec, const ProbedModel& consumer,
                    Executor& executor, const std::optional<CodeCut>& cut) {
-  const auto coder = std::make_shared<Coder>(codec, *consumer.model, cut, executor);
+  const auto coder = std::make_shared<Coder>(codec, consumer, cut, executor);
   return {std::move(name),
           [coder](const ProducerRows& given, float* out) { coder->Code(given, out); }};
+}
+
+PrefixWay MixedWay(std::string name, const PrefixWay& first, const PrefixWay& second,
+                   const std::vector<std::size_t>& layers) {
+  return {std::move(name), [first, second, layers](const ProducerRows& given, float* out) {
+            const bool named = std::find(layers.begin(), layers.end(),
+                                         static_cast<std::size_t>(given.layer)) != layers.end();
+            (named ? second : first).decode(given, out);
+          }};
+}
+
+PrefixWay WithSeam(const PrefixWay& way, std::int32_t seam) {
+  return {Cat(way.name, "+seam", seam), way.decode, seam};
 }
 
 }  // namespace baton

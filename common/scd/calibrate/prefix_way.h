@@ -6,6 +6,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "common/scd/calibrate/model_probe.h"
 #include "common/scd/code_cut.h"
@@ -27,6 +28,8 @@ struct PrefixWay {
   // What arrives at the consumer: [K | V] into [rows, 2 * kv_dim], K rotated as the consumer does.
   // The first kSinkRows rows mean nothing.
   std::function<void(const ProducerRows&, float*)> decode;
+  // The prefix's last rows that do not count: the consumer runs them itself, over the others.
+  std::int32_t seam = 0;
 };
 
 // The producer's own K/V, as they are.
@@ -36,5 +39,12 @@ PrefixWay UncodedWay(std::string name, const ProbedModel& consumer, Executor& ex
 // codec. `codec` passed CheckCodec.
 PrefixWay CodedWay(std::string name, const Codec& codec, const ProbedModel& consumer,
                    Executor& executor, const std::optional<CodeCut>& cut = std::nullopt);
+
+// `first` but for `layers`, which come by `second`.
+PrefixWay MixedWay(std::string name, const PrefixWay& first, const PrefixWay& second,
+                   const std::vector<std::size_t>& layers);
+
+// The same with a seam: "NAME+seam16".
+PrefixWay WithSeam(const PrefixWay& way, std::int32_t seam);
 
 }  // namespace baton

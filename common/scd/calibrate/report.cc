@@ -19,11 +19,16 @@ Json Options(const CalibrationOptions& o) {
           {"prefix", o.prefix},
           {"continuation", o.continuation},
           {"held_out", o.held_out},
+          {"seams", o.seams},
           {"sample_rows", o.sample_rows},
           {"epochs", o.epochs},
           {"train_documents", o.train_documents},
           {"train_rank", o.train_rank},
           {"learning_rate", o.learning_rate},
+          {"patch", PatchChoiceName(o.patch.choice)},
+          {"patch_layers", o.patch.most},
+          {"patch_documents", o.patch_documents},
+          {"patch_epochs", o.patch_epochs},
           {"fisher_documents", o.fisher_documents},
           {"storage", o.storage == CodecStorage::kInt8 ? "int8" : "fp32"},
           {"seed", o.seed}};
@@ -58,12 +63,22 @@ Json Layers(const Codec& codec, const Candidate& candidate) {
   Json layers = Json::array();
   for (std::size_t l = 0; l < codec.layers.size(); ++l) {
     const CodecLayer& layer = codec.layers[l];
-    Json row = {{"rank", layer.rank()},
+    Json row = {{"kind", LayerKindName(layer.kind)},
+                {"rank", layer.rank()},
                 {"bits", std::accumulate(layer.bits.begin(), layer.bits.end(), 0)}};
     if (!candidate.relative_error.empty()) row["relative_error"] = candidate.relative_error[l];
     layers.push_back(std::move(row));
   }
   return layers;
+}
+
+Json Patch(const ReportInput& in) {
+  const PatchSelection& p = *in.patch;
+  Json out = {{"base", in.patch_base}, {"choice", PatchChoiceName(in.options.patch.choice)},
+              {"base_kl", p.base_kl},  {"order", p.order},
+              {"curve", p.curve},      {"layers", p.layers()}};
+  if (!p.single_kl.empty()) out["single_kl"] = p.single_kl;
+  return out;
 }
 
 }  // namespace
@@ -80,12 +95,19 @@ std::string CalibrationReport(const ReportInput& in) {
     if (!in.candidates[i].judged_kl.empty()) row["judged_kl"] = in.candidates[i].judged_kl;
     candidates.push_back(std::move(row));
   }
-  const Json report = {{"chosen", in.candidates[in.chosen].spec.name},
-                       {"reference_nll", in.scores.reference_nll},
-                       {"candidates", candidates},
-                       {"options", Options(in.options)},
-                       {"data", Data(in, in.codecs[in.chosen].identity.source_width())},
-                       {"layers", Layers(in.codecs[in.chosen], in.candidates[in.chosen])}};
+  Json seams = Json::array();
+  for (std::size_t w = in.candidates.size() + 1; w < in.scores.ways.size(); ++w) {
+    const std::size_t of = (w - in.candidates.size() - 1) / in.options.seams.size();
+    seams.push_back(Score(in.scores.ways[w], in.codecs[of].bytes_per_token()));
+  }
+  Json report = {{"chosen", in.candidates[in.chosen].spec.name},
+                 {"reference_nll", in.scores.reference_nll},
+                 {"candidates", candidates},
+                 {"seams", seams},
+                 {"options", Options(in.options)},
+                 {"data", Data(in, in.codecs[in.chosen].identity.source_width())},
+                 {"layers", Layers(in.codecs[in.chosen], in.candidates[in.chosen])}};
+  if (in.patch != nullptr) report["patch"] = Patch(in);
   // Paths need not be UTF-8.
   return report.dump(-1, ' ', false, Json::error_handler_t::replace);
 }

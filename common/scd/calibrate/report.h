@@ -18,8 +18,10 @@ struct ReportInput {
   const ModelConfig& model;
   const std::vector<Codec>& codecs;  // of the candidates
   const std::vector<Candidate>& candidates;
-  const HeldOutScores& scores;  // uncoded raw, then the candidates in their order
-  std::size_t chosen = 0;       // index of a candidate
+  const HeldOutScores& scores;  // uncoded raw, the candidates in their order, these with seams
+  std::string patch_base;       // candidate whose layers were patched
+  const PatchSelection* patch = nullptr;  // null: none were tried
+  std::size_t chosen = 0;                 // index of a candidate
 };
 
 std::string CalibrationReport(const ReportInput& input);

@@ -38,7 +38,7 @@ class PairedSums {
   PairedSums(std::int64_t source_width, const std::vector<std::int64_t>& target_widths);
 
   // `source`: fp32 [rows, source_width]; targets[i]: fp32 [rows, target_widths[i]], of the same
-  // tokens. Throws c10::Error when memory runs out.
+  // tokens; more than there are widths are not looked at. Throws c10::Error when memory runs out.
   void Add(std::int64_t rows, const float* source, absl::Span<const float* const> targets,
            Executor& executor);
 

@@ -68,6 +68,7 @@ TEST(EngineRequest, RefusalsNameFieldValueAndLimit) {
                 }),
                 "temperature");
   ExpectRefused(engine, with([](auto& r) { r.handoff_end = 100; }), "handoff_end: 100");
+  ExpectRefused(engine, with([](auto& r) { r.handoff_end = 72; }), "handoff_end: 72");
   ExpectRefused(engine, with([](auto& r) { r.handoff_end = 128; }), "handoff_end: 128");
   ExpectRefused(engine, with([](auto& r) { r.report_from = 8; }), "report_from: 8");
   ExpectRefused(engine, with([](auto& r) { r.cache.blocks.resize(2); }), "cache.blocks: 2");

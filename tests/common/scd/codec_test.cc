@@ -51,6 +51,40 @@ Codec Small() {
   return codec;
 }
 
+// The same with its first layer patched: [hidden] is 6, and 2 * rank is 6 too.
+Codec Patched(bool with_mlp = true) {
+  Codec codec = Small();
+  CodecLayer& layer = codec.layers[0];
+  layer.kind = LayerKind::kPatch;
+  layer.decoder.clear();
+  for (int i = 0; i < 18; ++i) layer.decoder.push_back(0.25f * static_cast<float>(i) - 1);
+  layer.offset = {1, 2, 3, 4, 5, 6};
+  for (int i = 0; with_mlp && i < 18; ++i) layer.mlp_in.push_back(0.5f - static_cast<float>(i));
+  for (int i = 0; with_mlp && i < 36; ++i) layer.mlp_out.push_back(0.125f * static_cast<float>(i));
+  return codec;
+}
+
+TEST(CodecTest, PatchedLayersAreKept) {
+  const TempDir dir;
+  for (const bool with_mlp : {false, true}) {
+    for (const CodecStorage storage : {CodecStorage::kF32, CodecStorage::kInt8}) {
+      Codec codec = Patched(with_mlp);
+      if (storage == CodecStorage::kInt8) RoundToInt8(codec);
+      const std::string path = dir.File("patched.safetensors");
+      ASSERT_TRUE(SaveCodec(codec, path, storage).ok());
+      const auto loaded = LoadCodec(path);
+      ASSERT_TRUE(loaded.ok()) << loaded.status();
+      EXPECT_EQ(loaded->version(), 2);
+      EXPECT_TRUE(loaded->patched());
+      EXPECT_EQ(loaded->layers[0].kind, LayerKind::kPatch);
+      EXPECT_EQ(loaded->layers[1].kind, LayerKind::kReuse);
+      EXPECT_EQ(loaded->layers[0].mlp_in, codec.layers[0].mlp_in);
+      EXPECT_EQ(loaded->layers[0].mlp_out, codec.layers[0].mlp_out);
+      EXPECT_EQ(loaded->Digest(), codec.Digest());
+    }
+  }
+}
+
 TEST(CodecTest, Int8LosesNothingOfWhatWasRounded) {
   const TempDir dir;
   std::mt19937 random(3);
@@ -141,6 +175,8 @@ TEST(CodecTest, EncoderDigestCoversWhatMakesCodesOnly) {
   EXPECT_EQ(differs([](Codec& c) { c.layers[0].decoder[2] = 9; }), decoder_only);
   EXPECT_EQ(differs([](Codec& c) { c.layers[1].offset[2] = 9; }), decoder_only);
   EXPECT_EQ(differs([](Codec& c) { c.report = "{}"; }), neither);
+  EXPECT_EQ(differs([](Codec& c) { c = Patched(); }), decoder_only);
+  EXPECT_NE(Patched(false).Digest(), Patched().Digest());
 }
 
 TEST(CodecTest, ConsumerDigestNamesModelAndAdapter) {
@@ -181,9 +217,26 @@ TEST(CodecTest, WrongFieldsAreNamed) {
       {"layer 0: importance: not above 0", [](Codec& c) { c.layers[0].importance[2] = 0; }},
       {"layer 0: levels: those of component 1", [](Codec& c) { c.layers[0].levels[5] = -0.5f; }},
   };
+  const std::vector<Wrong> patched = {
+      {"layer 0: kind: patch; its codes are of source h",
+       [](Codec& c) { c.identity.source = CodeSource::kKv; }},
+      {"layer 0: decoder: 12 numbers, expected 18",
+       [](Codec& c) { c.layers[0].decoder.resize(12); }},
+      {"layer 0: offset: 4 numbers, expected 6", [](Codec& c) { c.layers[0].offset.resize(4); }},
+      {"layer 0: mlp_in: 0 numbers, expected 18", [](Codec& c) { c.layers[0].mlp_in.clear(); }},
+      {"layer 0: mlp_out: 35 numbers, expected 36",
+       [](Codec& c) { c.layers[0].mlp_out.pop_back(); }},
+      {"layer 0: mlp_in: not all", [&](Codec& c) { c.layers[0].mlp_in[0] = nan; }},
+      {"layer 1: mlp_in: 2 numbers, expected 0",
+       [](Codec& c) {
+         c.layers[1].mlp_in = {1, 1};
+       }},
+  };
   const TempDir dir;
-  for (const Wrong& wrong : cases) {
-    Codec codec = Small();
+  std::vector<std::pair<Codec, Wrong>> all;
+  for (const Wrong& wrong : cases) all.emplace_back(Small(), wrong);
+  for (const Wrong& wrong : patched) all.emplace_back(Patched(), wrong);
+  for (auto& [codec, wrong] : all) {
     wrong.change(codec);
     const absl::Status status = CheckCodec(codec);
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << wrong.named;
@@ -228,6 +281,24 @@ TEST(CodecTest, WrongFilesAreNamed) {
   EXPECT_THAT(message("\"hidden\":\"6\"", "\"hidden\":\"5\""), HasSubstr("layer 0: mean"));
   EXPECT_THAT(message("\"tokenizer\"", "\"tokenizes\""), HasSubstr("no 'tokenizer'"));
   EXPECT_THAT(message("layers.1.bits", "layers.9.bits"), HasSubstr("layers.1.bits"));
+  const auto kinds = [&](const std::string& from, const std::string& to) {
+    const std::string patched = dir.File("patched.safetensors");
+    EXPECT_TRUE(SaveCodec(Patched(), patched).ok());
+    const auto loaded = LoadCodec(Edited(patched, from, to));
+    EXPECT_FALSE(loaded.ok()) << to;
+    return loaded.ok() ? "" : std::string(loaded.status().message());
+  };
+  EXPECT_THAT(kinds("\"patch_layers\":\"0\"", "\"patch_layers\":\"2\""),
+              HasSubstr("patch_layers: '2' are not ascending layers of 2"));
+  EXPECT_THAT(kinds("\"patch_layers\":\"0\"", "\"patch_layers\":\"x\""),
+              HasSubstr("patch_layers: 'x'"));
+  EXPECT_THAT(kinds("\"patch_layers\":\"0\"", "\"patch_layers\":\"1\""),
+              HasSubstr("tensors, expected"));
+  EXPECT_THAT(kinds("\"patch_layers\"", "\"patch_lawyer\""), HasSubstr("no 'patch_layers'"));
+  EXPECT_THAT(kinds("layers.0.mlp_in", "layers.0.mlp_on"), HasSubstr("layers.0.mlp_in"));
+  // What version 1 calls a decoder is of another size.
+  EXPECT_THAT(kinds("\"format_version\":\"2\"", "\"format_version\":\"1\""),
+              HasSubstr("tensors, expected"));
   EXPECT_EQ(LoadCodec(dir.File("none.safetensors")).status().code(), absl::StatusCode::kNotFound);
 }
 

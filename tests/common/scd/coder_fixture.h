@@ -17,16 +17,18 @@ namespace baton {
 class CoderFixture : public ::testing::Test {
  protected:
   void SetUp() override {
-    auto codec = LoadCodec(TestDataDir() + "/codec/codec.safetensors");
-    ASSERT_TRUE(codec.ok()) << codec.status();
-    codec_ = *std::move(codec);
-    auto expected = SafetensorsFile::Open(TestDataDir() + "/codec/expected.safetensors");
-    ASSERT_TRUE(expected.ok()) << expected.status();
-    expected_ = *std::move(expected);
+    Load("codec.safetensors", codec_);
+    Open("expected.safetensors", expected_);
+    Load("patch.safetensors", patch_);
+    Open("patch_expected.safetensors", patch_expected_);
   }
 
   std::vector<float> Floats(int layer, const std::string& name) const {
-    const TensorView* view = expected_->Find(std::to_string(layer) + "." + name);
+    return FloatsOf(*expected_, layer, name);
+  }
+  static std::vector<float> FloatsOf(const SafetensorsFile& file, int layer,
+                                     const std::string& name) {
+    const TensorView* view = file.Find(std::to_string(layer) + "." + name);
     std::vector<float> values(static_cast<std::size_t>(view->elements()));
     EXPECT_TRUE(DequantizeRow(view->dtype, view->data, values.data(), view->elements()).ok());
     return values;
@@ -38,7 +40,21 @@ class CoderFixture : public ::testing::Test {
 
   Codec codec_;
   std::unique_ptr<SafetensorsFile> expected_;
+  Codec patch_;  // the same codes, with patched layers
+  std::unique_ptr<SafetensorsFile> patch_expected_;
   SerialExecutor executor_;
+
+ private:
+  static void Load(const std::string& name, Codec& to) {
+    auto codec = LoadCodec(TestDataDir() + "/codec/" + name);
+    ASSERT_TRUE(codec.ok()) << codec.status();
+    to = *std::move(codec);
+  }
+  static void Open(const std::string& name, std::unique_ptr<SafetensorsFile>& to) {
+    auto file = SafetensorsFile::Open(TestDataDir() + "/codec/" + name);
+    ASSERT_TRUE(file.ok()) << file.status();
+    to = *std::move(file);
+  }
 };
 
 }  // namespace baton

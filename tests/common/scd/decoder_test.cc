@@ -1,6 +1,8 @@
 #include "common/scd/decoder.h"
 
+#include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "tests/common/scd/coder_fixture.h"
 
@@ -20,10 +22,34 @@ class DecoderTest : public CoderFixture {
   // fp32 sums of six products, and angles up to 191 in fp32: 191 * 2^-24 times values below 8.
   static constexpr float kTolerance = 2e-4f;
 
+  // The consumer of the patched layers, by its formula in float64.
+  void Project(int layer, const float* inputs, std::int64_t rows, float* kv) const {
+    const auto weights = [&](const char* name) { return FloatsOf(*patch_expected_, layer, name); };
+    const auto gamma = weights("gamma"), w = weights("w"), bias = weights("bias"),
+               k_norm = weights("k_norm");
+    constexpr double kEps = 1e-5;
+    for (std::int64_t r = 0; r < rows; ++r) {
+      const float* h = inputs + r * 24;
+      const double scale = 1 / std::sqrt(std::inner_product(h, h + 24, h, 0.0) / 24 + kEps);
+      double out[32];
+      for (int i = 0; i < 32; ++i) {
+        out[i] = bias[i];
+        for (int j = 0; j < 24; ++j) out[i] += scale * h[j] * gamma[j] * w[i * 24 + j];
+      }
+      for (int head = 0; head < 2; ++head) {
+        double* k = out + head * 8;
+        const double norm = 1 / std::sqrt(std::inner_product(k, k + 8, k, 0.0) / 8 + kEps);
+        for (int j = 0; j < 8; ++j) k[j] *= norm * k_norm[j];
+      }
+      std::copy_n(out, 32, kv + r * 32);
+    }
+  }
+
   void ExpectDecodes(const CodeDecoder& decoder, int layer, int components,
                      const std::string& name) {
     const std::vector<std::byte> codes = Codes(layer);
-    const std::vector<float> want = Floats(layer, name);
+    const std::vector<float> want =
+        decoder.patched() ? FloatsOf(*patch_expected_, layer, name) : Floats(layer, name);
     std::vector<float> kv(want.size());
     decoder.Decode(layer, codes.data(), components, /*first_position=*/128, kv.data(), executor_);
     for (std::size_t i = 0; i < want.size(); ++i) {
@@ -45,6 +71,21 @@ TEST_F(DecoderTest, ACutDecodesWithoutTheRest) {
   ASSERT_TRUE(cut.ok()) << cut.status();
   EXPECT_LT(cut->layers[0].components, 6);
   for (int layer = 0; layer < 2; ++layer) {
+    ExpectDecodes(decoder, layer, cut->layers[static_cast<std::size_t>(layer)].components,
+                  "kv_cut");
+  }
+}
+
+TEST_F(DecoderTest, PatchedKvIsNumPys) {
+  const CodeDecoder decoder(patch_, Rope(), executor_,
+                            [this](int layer, const float* inputs, std::int64_t rows, float* kv,
+                                   Executor&) { Project(layer, inputs, rows, kv); });
+  EXPECT_TRUE(decoder.patched());
+  EXPECT_EQ(decoder.encoder_digest(), codec_.EncoderDigest());
+  const auto cut = CutCode(decoder.shape(), 3);
+  ASSERT_TRUE(cut.ok()) << cut.status();
+  for (int layer = 0; layer < 2; ++layer) {
+    ExpectDecodes(decoder, layer, static_cast<int>(patch_.layers[layer].rank()), "kv");
     ExpectDecodes(decoder, layer, cut->layers[static_cast<std::size_t>(layer)].components,
                   "kv_cut");
   }

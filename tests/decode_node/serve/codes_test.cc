@@ -2,43 +2,12 @@
 #include <string>
 #include <vector>
 
-#include "tests/decode_node/serve/node_pair.h"
-#include "tests/support/tiny_codec.h"
+#include "tests/decode_node/serve/codes_fixture.h"
 
 namespace baton {
 namespace {
 
 using testing::HasSubstr;
-
-class CodesTest : public NodePair {
- protected:
-  // A codec file of `producer` and `consumer`, folders below dir_.
-  std::string WriteCodec(const std::string& producer, const std::string& consumer,
-                         CodeSource source) {
-    const auto opened = ModelSource::Open((dir_ / producer).string());
-    EXPECT_TRUE(opened.ok()) << opened.status();
-    const auto tokenizer = Tokenizer::FromJson((*opened)->tokenizer_json());
-    EXPECT_TRUE(tokenizer.ok()) << tokenizer.status();
-    codec_ = TinyCodec((dir_ / producer).string(), source, (dir_ / consumer).string(),
-                       (*tokenizer)->digest());
-    const std::string path =
-        (dir_ / absl::StrCat(producer, "-", consumer, "-", CodeSourceName(source))).string();
-    EXPECT_TRUE(SaveCodec(codec_, path).ok());
-    return path;
-  }
-  ModelEntry EntryWith(const std::string& name, const std::string& folder,
-                       std::vector<std::string> codecs) const {
-    ModelEntry entry = Entry(name, folder);
-    entry.base_model = "base";
-    entry.codecs = std::move(codecs);
-    return entry;
-  }
-  Answer Reuse(const std::vector<std::int64_t>& prompt, const std::string& producer) {
-    return Ask(Request("m", prompt, "reuse", {producer}));
-  }
-
-  Codec codec_;
-};
 
 // Codes of the model's own states, hardly rounded: the same words, from either source.
 TEST_F(CodesTest, OwnStatesGiveTheOwnAnswer) {
@@ -202,6 +171,46 @@ TEST_F(CodesTest, AutoTakesCodesThatServeWell) {
   const Answer refused = answer(0.2, 0.1);
   EXPECT_EQ(refused.timing().strategy(), "oracle");
   EXPECT_THAT(refused.timing().fallback_reason(), HasSubstr("auto takes K/V"));
+}
+
+// Layers whose codes become the consumer's attention inputs, of which its own weights make K/V.
+TEST_F(CodesTest, PatchedLayersAreServedByScd) {
+  const std::string plain = WriteCodec("a", "b", CodeSource::kHidden);
+  const std::string patched = WriteCodec("a", "b", CodeSource::kHidden, {1, 2});
+  const std::string producer = StartPrefill("p", {EntryWith("base", "a", {plain, patched})});
+  StartDecode({EntryWith("m", "b", {patched, plain})});
+  const auto prompt = Prompt(300, 5);
+  const Answer scd = Ask(Request("m", prompt, "scd", {producer}));
+  ASSERT_TRUE(scd.status.ok()) << scd.status;
+  EXPECT_EQ(scd.timing().strategy(), "scd") << scd.timing().fallback_reason();
+  EXPECT_EQ(scd.finished.usage().transferred_tokens(), 192 - 4);
+  EXPECT_EQ(scd.tokens, WithoutNodes("a", "b", prompt, 192));
+  // `reuse` takes the codec that has none, and gets other K/V.
+  const Answer reuse = Reuse(prompt, producer);
+  EXPECT_EQ(reuse.timing().strategy(), "reuse") << reuse.timing().fallback_reason();
+  EXPECT_NE(reuse.tokens, scd.tokens);
+  ExpectNothingHeld();
+  decode_.reset();
+  StartDecode({EntryWith("m", "b", {patched})});
+  const Answer none = Reuse(prompt, producer);
+  EXPECT_EQ(none.timing().strategy(), "oracle");
+  EXPECT_THAT(none.timing().fallback_reason(), HasSubstr("has patched layers; ask for scd"));
+  decode_.reset();
+  StartDecode({EntryWith("m", "b", {plain})});
+  const Answer unpatched = Ask(Request("m", prompt, "scd", {producer}));
+  EXPECT_EQ(unpatched.timing().strategy(), "reuse");
+  EXPECT_EQ(unpatched.tokens, reuse.tokens);
+}
+
+// Of the own states, hardly rounded, patched layers give the own answer.
+TEST_F(CodesTest, PatchedLayersOfOwnStatesGiveTheOwnAnswer) {
+  const std::string codec = WriteCodec("a", "a", CodeSource::kHidden, {0, 1, 2});
+  const std::string producer = StartPrefill("p", {EntryWith("base", "a", {codec})});
+  StartDecode({EntryWith("m", "a", {codec})});
+  const auto prompt = Prompt(200, 21);
+  const Answer got = Ask(Request("m", prompt, "scd", {producer}));
+  EXPECT_EQ(got.timing().strategy(), "scd") << got.timing().fallback_reason();
+  EXPECT_EQ(got.tokens, Oracle("m", prompt).tokens);
 }
 
 TEST_F(CodesTest, WithoutACodecThePrefixIsComputedHere) {

@@ -361,7 +361,7 @@ TEST_F(NodePair, CancelBeforeTheHandoffBeginsHoldsNothing) {
                  histogram("baton_e2e_request_latency_seconds", {"model"}),
                  std::make_shared<DriftMonitor>(0, metrics, 1)});
   auto checked = CheckRequest(Request("m", Prompt(400, 9), "raw", {producer}), decode_->host(),
-                              Strategy::kRaw);
+                              DecodeHandoffConfig());
   ASSERT_TRUE(checked.ok()) << checked.status();
   // gRPC has a share of a writer until the call is over; there is no call here.
   static auto* const writers = new std::vector<std::shared_ptr<Session::Writer>>();

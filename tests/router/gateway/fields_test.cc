@@ -90,8 +90,9 @@ TEST_F(FieldsTest, NumbersOfTheWrongShapeAreNamed) {
       EXPECT_EQ(Complete(Cat(R"("prompt":"x",")", key, "\":", value)).status, 400) << value;
     }
   }
-  for (const char* key : {"max_tokens", "max_completion_tokens", "min_tokens", "top_k", "seed", "n",
-                          "best_of", "priority", "shared_prefix_tokens", "logprobs"}) {
+  for (const char* key :
+       {"max_tokens", "max_completion_tokens", "min_tokens", "top_k", "seed", "n", "best_of",
+        "priority", "shared_prefix_tokens", "handoff_seam", "logprobs"}) {
     for (const char* value : {R"("1")", "true", "1.5", "[1]", "1e3", "18446744073709551615",
                               "99999999999999999999999"}) {
       ExpectRefused(Complete(Cat(R"("prompt":"x",")", key, "\":", value)), key);

@@ -76,6 +76,7 @@ TEST_F(CalibrateCommandTest, WhatIsWrongIsSaid) {
   EXPECT_EQ(Calibrated({}).code, 2);
   EXPECT_EQ(Calibrated(Words({"--source", "x"})).code, 2);
   EXPECT_EQ(Calibrated(Words({"--profile", "quality", "--bytes-per-token", "40"})).code, 2);
+  EXPECT_THAT(Calibrated(Words({"--patch", "3,x"})).err, HasSubstr("--patch 3,x: neither"));
   Ran ran = Calibrated(Words({"--bytes-per-token", "4000"}));
   EXPECT_EQ(ran.code, 1);
   EXPECT_THAT(ran.err, HasSubstr("bytes_per_token: 4000"));

@@ -23,6 +23,7 @@ CalibrationOptions Options(double bytes) {
   o.continuation = 32;
   o.held_out = 4;
   o.sample_rows = 1024;
+  o.seams = {};
   return o;
 }
 
@@ -127,6 +128,52 @@ TEST(CalibrationTest, TrainingAddsACandidateOfRawsCodes) {
   EXPECT_LT(Way(r, "trained").kl, Way(r, "raw").kl);
 }
 
+TEST(CalibrationTest, CandidatesAreJudgedWithSeamsToo) {
+  TinyPair tiny(0.5f);
+  CalibrationOptions options = Options(48);
+  options.seams = {16, 64};
+  const CalibrationResult r = Made(tiny, options);
+  ASSERT_EQ(r.scores.ways.size(), 7U);
+  ASSERT_EQ(r.bytes_per_token.size(), 7U);
+  EXPECT_LT(Way(r, "raw+seam64").kl, Way(r, "raw+seam16").kl);
+  EXPECT_LT(Way(r, "raw+seam16").kl, Way(r, "raw").kl);
+  const auto report = nlohmann::json::parse(r.codec.report);
+  EXPECT_EQ(report["candidates"].size(), 3U);
+  ASSERT_EQ(report["seams"].size(), 4U);
+  EXPECT_EQ(report["seams"][3]["name"], "closed+seam64");
+  EXPECT_EQ(report["seams"][3]["kl"], r.scores.ways[6].kl);
+}
+
+TEST(CalibrationTest, PatchedLayersAreACandidateOfEqualBytes) {
+  TinyPair tiny(0.5f);
+  CalibrationOptions options = Options(48);
+  options.patch = {.choice = PatchChoice::kList, .layers = {2, 0}};
+  const CalibrationResult r = Made(tiny, options);
+  ASSERT_EQ(r.scores.ways.size(), 4U);
+  EXPECT_EQ(r.scores.ways[3].name, "patched");
+  EXPECT_LE(r.bytes_per_token[3], 48);
+  EXPECT_GT(r.bytes_per_token[3], 46);
+  auto report = nlohmann::json::parse(r.codec.report);
+  EXPECT_EQ(report["patch"]["choice"], "list");
+  EXPECT_EQ(report["patch"]["layers"], nlohmann::json({2, 0}));
+  EXPECT_EQ(report["patch"]["curve"].size(), 2U);
+
+  options.patch = {.choice = PatchChoice::kGreedy, .most = 2};
+  options.patch_epochs = 1;
+  const CalibrationResult greedy = Made(tiny, options);
+  report = nlohmann::json::parse(greedy.codec.report);
+  const auto& patch = report["patch"];
+  EXPECT_EQ(patch["single_kl"].size(), 3U);
+  EXPECT_LE(patch["layers"].size(), 2U);
+  // Every layer that is added improves on what it joins.
+  double last = patch["base_kl"];
+  for (const double kl : patch["curve"]) {
+    EXPECT_LT(kl, last);
+    last = kl;
+  }
+  EXPECT_EQ(greedy.scores.ways.size(), patch["layers"].empty() ? 3U : 5U);
+}
+
 std::string Failure(TinyPair& tiny, const CalibrationOptions& options, int documents = 8) {
   const auto result =
       Calibrate(tiny.pair(), RandomDocuments(documents, 100, 1), options, tiny.executor());
@@ -142,6 +189,18 @@ TEST(CalibrationTest, WhatIsWrongIsNamed) {
   o.prefix = 4000;
   EXPECT_THAT(Failure(tiny, o), HasSubstr("the models' context is 2048"));
   EXPECT_THAT(Failure(tiny, Options(48), 4), HasSubstr("none is left to learn from"));
+
+  o = Options(48);
+  o.seams = {96};
+  EXPECT_THAT(Failure(tiny, o), HasSubstr("seams: 96"));
+
+  o = Options(48);
+  o.patch.choice = PatchChoice::kGreedy;
+  o.source = CodeSource::kKv;
+  EXPECT_THAT(Failure(tiny, o), HasSubstr("patch: patched layers are coded from source h"));
+  o.source = CodeSource::kHidden;
+  o.patch = {.choice = PatchChoice::kList, .layers = {3}};
+  EXPECT_THAT(Failure(tiny, o), HasSubstr("patch: layer 3; the models have 3 layers"));
 
   TinyPair other(0, {.layers = 2});
   CalibrationPair mixed = tiny.pair();

@@ -53,6 +53,24 @@ class DifferentiableModelTest : public ::testing::Test {
     return past;
   }
 
+  // K/V of the prefix's inputs, at unit RMS already: eps counts twice, a part of 5e-6.
+  void ExpectItsKv() {
+    const DifferentiableModel model(of_);
+    auto probe = ModelProbe::Create(of_, kPrefix, executor_);
+    ASSERT_TRUE(probe.ok()) << probe.status();
+    (*probe)->Start(absl::MakeConstSpan(tokens_).first(kPrefix));
+    for (int layer = 0; layer < static_cast<int>(of_.model->config().layers); ++layer) {
+      const LayerStates& states = (*probe)->RunLayer(layer);
+      const at::Tensor inputs =
+          at::tensor(at::ArrayRef<float>(states.hidden), at::kFloat).reshape({kPrefix, -1});
+      const at::Tensor kv = model.KvOf(static_cast<std::size_t>(layer), 3 * inputs).contiguous();
+      ASSERT_EQ(kv.numel(), static_cast<std::int64_t>(states.kv.size()));
+      for (std::int64_t i = 0; i < kv.numel(); ++i) {
+        ASSERT_NEAR(kv.data_ptr<float>()[i], states.kv[static_cast<std::size_t>(i)], 1e-4f) << i;
+      }
+    }
+  }
+
   absl::Span<const std::int32_t> Rest() const {
     return absl::MakeConstSpan(tokens_).subspan(kPrefix);
   }
@@ -88,22 +106,27 @@ class DifferentiableModelTest : public ::testing::Test {
 TEST_F(DifferentiableModelTest, LlamaIsTheForwardPasss) {
   Load("tiny_llama");
   ExpectTheForwardPasss();
+  ExpectItsKv();
 }
 TEST_F(DifferentiableModelTest, AnAdapterIsMergedIn) {
   Load("tiny_llama", "tiny_llama_lora_all");
   ExpectTheForwardPasss();
+  ExpectItsKv();
 }
 TEST_F(DifferentiableModelTest, BiasesAreAdded) {
   Load("tiny_qwen2");
   ExpectTheForwardPasss();
+  ExpectItsKv();
 }
 TEST_F(DifferentiableModelTest, HeadsAreNormalised) {
   Load("tiny_qwen3");
   ExpectTheForwardPasss();
+  ExpectItsKv();
 }
 TEST_F(DifferentiableModelTest, WindowsAreKept) {
   Load("tiny_mistral");
   ExpectTheForwardPasss();
+  ExpectItsKv();
 }
 
 // Against differences of the logits themselves.

@@ -105,5 +105,26 @@ TEST(HeldOutTest, FirstRowsOfAWayMeanNothing) {
   EXPECT_NEAR(scores->ways[0].kl, 0, 1e-9);
 }
 
+// Whatever a way says of the seam's rows, the consumer runs them; all of them are its own prefill.
+TEST(HeldOutTest, ASeamIsTheConsumersOwn) {
+  TinyPair tiny(0.5f);
+  const DocumentSet set = RandomDocuments(3, 128, 5);
+  const std::int64_t kv = 2 * tiny.model().config().kv_heads * tiny.model().config().head_dim;
+  const PrefixWay way = UncodedWay("raw", tiny.pair().consumer, tiny.executor());
+  const PrefixWay spoilt = {"spoilt", [kv, way](const ProducerRows& rows, float* out) {
+                              way.decode(rows, out);
+                              std::fill_n(out + (rows.rows - 20) * kv, 20 * kv, 1e6f);
+                            }};
+  const auto scores =
+      ScoreHeldOut(tiny.pair().producer, tiny.pair().consumer, All(set),
+                   {way, WithSeam(way, 20), WithSeam(spoilt, 20), WithSeam(spoilt, 500)}, Options(),
+                   tiny.executor());
+  ASSERT_TRUE(scores.ok()) << scores.status();
+  EXPECT_EQ(scores->ways[1].name, "raw+seam20");
+  EXPECT_LT(scores->ways[1].kl, scores->ways[0].kl);
+  EXPECT_EQ(scores->ways[2].kl, scores->ways[1].kl);
+  EXPECT_NEAR(scores->ways[3].kl, 0, 1e-9);
+}
+
 }  // namespace
 }  // namespace baton

@@ -1,5 +1,6 @@
 #include "common/scd/calibrate/kl_training.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <string>
 
@@ -73,6 +74,22 @@ TEST_F(KlTrainingTest, TheConsumerUnderstandsMore) {
   EXPECT_EQ(result->codec.EncoderDigest(), start.EncoderDigest());
   EXPECT_NE(result->codec.Digest(), start.Digest());
   EXPECT_TRUE(CheckCodec(result->codec).ok());
+}
+
+// Through the consumer's own projection, with an MLP that begins as nothing.
+TEST_F(KlTrainingTest, PatchedLayersAreTrainedToo) {
+  const Codec start =
+      TinyCodec(dir_.File("producer"), CodeSource::kHidden, dir_.File("producer"), "t", {0, 1});
+  const auto result = TrainDecoder(producer_, consumer_, start, documents_, options_, executor_);
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_LT(result->judged_kl.back(), 0.8 * result->judged_kl.front());
+  EXPECT_TRUE(CheckCodec(result->codec).ok()) << CheckCodec(result->codec);
+  EXPECT_EQ(result->codec.EncoderDigest(), start.EncoderDigest());
+  for (const CodecLayer& layer : result->codec.layers) {
+    EXPECT_EQ(layer.kind, LayerKind::kPatch);
+    EXPECT_TRUE(
+        std::any_of(layer.mlp_out.begin(), layer.mlp_out.end(), [](float x) { return x != 0; }));
+  }
 }
 
 TEST_F(KlTrainingTest, SameSeedSameCodec) {
