@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
-#include <span>
 #include <utility>
 
 #include "common/base/status_macros.h"
@@ -89,16 +88,6 @@ void PredictionScorer::AddRows(const std::vector<std::vector<float>>& hidden, st
       sums[i].nll += s.nll;
       sums[i].same += s.same;
     }
-    for (std::size_t w = 0; w < ways_.size(); ++w) {
-      const std::size_t first = prefix.size() - Seam(w, rows);
-      if (first == prefix.size()) continue;
-      Run(prefix.subspan(first), static_cast<std::int32_t>(first), *sequences_[w + 1]);
-    }
-  }
-
-  // Rows that way `w` leaves to the consumer; the first are its own in any case.
-  std::size_t Seam(std::size_t w, std::int64_t prefix) const {
-    return static_cast<std::size_t>(std::clamp<std::int64_t>(ways_[w].seam, 0, prefix - kSinkRows));
   }
 }
 
