@@ -1,8 +1,8 @@
 // Layers whose codes become the consumer's attention input, of which it makes K and V itself
 // (PATCH, codec.h), and the choice of those that are better off with it.
 //
-//   const auto patched = PatchLayers(consumer, statistics, metric, base, ridge, progress,
-//   executor); BATON_ASSIGN_OR_RETURN(PatchSelection s, SelectPatches(errors, options, judge));
+//   const auto patched = PatchLayers(consumer, statistics, metric, base, ridge, {}, executor);
+//   BATON_ASSIGN_OR_RETURN(PatchSelection s, SelectPatches(errors, options, judge));
 //   Codec codec = WithPatches(base, patched, s.layers());
 //
 // The aligner is linear: a reduced-rank regression from the producer's normalised input to the
