@@ -28,7 +28,7 @@ class Core;
 class MemoryPeer;
 
 // One transport, as the wire sees it.
-struct Node {
+struct MemoryNode {
   std::string name;
   PeerId instance = RandomId64();
   Mutex receiver_mu;  // held while the receiver looks at a header
@@ -66,9 +66,9 @@ class Core : public std::enable_shared_from_this<Core> {
   void Stop();
   bool OnThread() const { return std::this_thread::get_id() == thread_.get_id(); }
 
-  std::shared_ptr<Node> AddNode(const std::string& name);
-  void KillNode(const std::shared_ptr<Node>& node, const absl::Status& why);
-  std::shared_ptr<Node> FindNode(const std::string& name) {
+  std::shared_ptr<MemoryNode> AddNode(const std::string& name);
+  void KillNode(const std::shared_ptr<MemoryNode>& node, const absl::Status& why);
+  std::shared_ptr<MemoryNode> FindNode(const std::string& name) {
     MutexLock lock(mu_);
     auto it = nodes_.find(name);
     return it == nodes_.end() ? nullptr : it->second;
@@ -79,14 +79,14 @@ class Core : public std::enable_shared_from_this<Core> {
     faults_ = faults;
     random_.seed(faults.seed);
   }
-  TransportStats Stats(const Node& node) {
+  TransportStats Stats(const MemoryNode& node) {
     MutexLock lock(mu_);
     return node.stats;
   }
-  absl::StatusOr<std::shared_ptr<Peer>> Connect(const std::shared_ptr<Node>& from,
+  absl::StatusOr<std::shared_ptr<Peer>> Connect(const std::shared_ptr<MemoryNode>& from,
                                                 std::string_view address, uint64_t incarnation);
   // Blocks until `node` has nothing unfinished and no callback running. Not on the thread.
-  void Drain(const Node& node);
+  void Drain(const MemoryNode& node);
 
  private:
   friend class MemoryPeer;
@@ -100,7 +100,7 @@ class Core : public std::enable_shared_from_this<Core> {
   void Fail(MemoryPeer& peer, const absl::Status& why, bool reported) REQUIRES(mu_);
   void CheckDeadlines(Time now) REQUIRES(mu_);
   std::unique_ptr<Message> Take(Time now) REQUIRES(mu_);
-  bool Idle(const Node& node) REQUIRES(mu_);
+  bool Idle(const MemoryNode& node) REQUIRES(mu_);
   void Process(std::unique_ptr<Message> message);
   void Deliver(Message& message);
   void Complete(std::unique_ptr<Message> message, absl::Status status);
@@ -112,7 +112,7 @@ class Core : public std::enable_shared_from_this<Core> {
   CondVar cv_;
   bool stopping_ GUARDED_BY(mu_) = false;
   bool busy_ GUARDED_BY(mu_) = false;  // the thread is in a callback
-  std::map<std::string, std::shared_ptr<Node>> nodes_ GUARDED_BY(mu_);
+  std::map<std::string, std::shared_ptr<MemoryNode>> nodes_ GUARDED_BY(mu_);
   InProcessFaults faults_ GUARDED_BY(mu_);
   std::mt19937_64 random_ GUARDED_BY(mu_);
   uint64_t sequence_ GUARDED_BY(mu_) = 0;
@@ -122,8 +122,8 @@ class Core : public std::enable_shared_from_this<Core> {
 
 class MemoryPeer final : public Peer, public std::enable_shared_from_this<MemoryPeer> {
  public:
-  MemoryPeer(std::shared_ptr<Core> core, std::shared_ptr<Node> from, std::shared_ptr<Node> to,
-             uint64_t incarnation)
+  MemoryPeer(std::shared_ptr<Core> core, std::shared_ptr<MemoryNode> from,
+             std::shared_ptr<MemoryNode> to, uint64_t incarnation)
       : core_(std::move(core)),
         from_(std::move(from)),
         to_(std::move(to)),
@@ -146,7 +146,7 @@ class MemoryPeer final : public Peer, public std::enable_shared_from_this<Memory
   friend class Core;
 
   const std::shared_ptr<Core> core_;
-  const std::shared_ptr<Node> from_, to_;
+  const std::shared_ptr<MemoryNode> from_, to_;
   const uint64_t incarnation_;
   // Guarded by Core::mu_.
   absl::Status status_;
@@ -234,7 +234,7 @@ void Core::PutOnWire(std::unique_ptr<Message> message) {
 void Core::Fail(MemoryPeer& peer, const absl::Status& why, bool reported) {
   if (!peer.status_.ok()) return;
   peer.status_ = why;
-  Node& from = *peer.from_;
+  MemoryNode& from = *peer.from_;
   for (auto& message : peer.waiting_) {
     --from.stats.sends_queued;
     ++from.stats.sends_in_flight;
@@ -331,7 +331,7 @@ void Core::Process(std::unique_ptr<Message> message) {
 }
 
 void Core::Deliver(Message& message) {
-  Node& node = *message.peer->to_;
+  MemoryNode& node = *message.peer->to_;
   std::string header = message.header;
   if (message.flip && message.bytes == 0 && !header.empty()) header[header.size() / 2] ^= 1;
   absl::StatusOr<std::shared_ptr<Landing>> landing = absl::UnavailableError("no receiver");
@@ -389,8 +389,8 @@ void Core::Complete(std::unique_ptr<Message> message, absl::Status status) {
   message.reset();
 }
 
-std::shared_ptr<Node> Core::AddNode(const std::string& name) {
-  auto node = std::make_shared<Node>();
+std::shared_ptr<MemoryNode> Core::AddNode(const std::string& name) {
+  auto node = std::make_shared<MemoryNode>();
   node->name = name;
   if (auto old = FindNode(name)) KillNode(old, absl::UnavailableError("the peer restarted"));
   MutexLock lock(mu_);
@@ -398,7 +398,7 @@ std::shared_ptr<Node> Core::AddNode(const std::string& name) {
   return node;
 }
 
-void Core::KillNode(const std::shared_ptr<Node>& node, const absl::Status& why) {
+void Core::KillNode(const std::shared_ptr<MemoryNode>& node, const absl::Status& why) {
   {
     MutexLock lock(node->receiver_mu);
     node->receiver = nullptr;
@@ -424,7 +424,7 @@ void Core::SetPaused(const std::string& name, bool paused) {
   cv_.NotifyAll();
 }
 
-absl::StatusOr<std::shared_ptr<Peer>> Core::Connect(const std::shared_ptr<Node>& from,
+absl::StatusOr<std::shared_ptr<Peer>> Core::Connect(const std::shared_ptr<MemoryNode>& from,
                                                     std::string_view address,
                                                     uint64_t incarnation) {
   if (!address.starts_with(kScheme)) {
@@ -441,7 +441,8 @@ absl::StatusOr<std::shared_ptr<Peer>> Core::Connect(const std::shared_ptr<Node>&
     return absl::UnavailableError("the last connection there failed; back-off");
   }
   auto to = nodes_.find(name);
-  std::shared_ptr<Node> node = to != nodes_.end() ? to->second : std::make_shared<Node>();
+  std::shared_ptr<MemoryNode> node =
+      to != nodes_.end() ? to->second : std::make_shared<MemoryNode>();
   node->name = name;
   auto peer = std::make_shared<MemoryPeer>(shared_from_this(), from, node, incarnation);
   from->peers[name] = peer;
@@ -454,11 +455,11 @@ absl::StatusOr<std::shared_ptr<Peer>> Core::Connect(const std::shared_ptr<Node>&
   return std::shared_ptr<Peer>(peer);
 }
 
-bool Core::Idle(const Node& node) {
+bool Core::Idle(const MemoryNode& node) {
   return !busy_ && node.stats.sends_in_flight == 0 && node.stats.sends_queued == 0;
 }
 
-void Core::Drain(const Node& node) {
+void Core::Drain(const MemoryNode& node) {
   if (OnThread()) return;
   MutexLock lock(mu_);
   cv_.Wait(mu_, [&]() REQUIRES(mu_) { return Idle(node); });
@@ -467,7 +468,7 @@ void Core::Drain(const Node& node) {
 class MemoryTransport final : public Transport {
  public:
   MemoryTransport(std::shared_ptr<InProcessNetwork> network, std::shared_ptr<Core> core,
-                  std::shared_ptr<Node> node)
+                  std::shared_ptr<MemoryNode> node)
       : network_(std::move(network)), core_(std::move(core)), node_(std::move(node)) {}
   ~MemoryTransport() override {
     core_->KillNode(node_, absl::UnavailableError("the transport is shutting down"));
@@ -489,7 +490,7 @@ class MemoryTransport final : public Transport {
  private:
   const std::shared_ptr<InProcessNetwork> network_;  // its thread lives as long as we do
   const std::shared_ptr<Core> core_;
-  const std::shared_ptr<Node> node_;
+  const std::shared_ptr<MemoryNode> node_;
 };
 
 class Network final : public InProcessNetwork, public std::enable_shared_from_this<Network> {

@@ -166,12 +166,12 @@ void Session::Watch() {
 }
 
 void Session::KeepPredictions(TokenDelta& delta) {
-  for (std::size_t i = 0; i < delta.logprobs.size(); ++i) {
-    watched_->tokens.push_back(delta.logprobs[i].front().token_id);
-    watched_->served.push_back(delta.logprobs[i]);
+  for (auto& token : delta.logprobs) {
+    watched_->tokens.push_back(token.front().token_id);
+    watched_->served.push_back(token);
     if (client_top_logprobs_ >= 0) {
       const auto keep = static_cast<std::size_t>(client_top_logprobs_) + 1;
-      delta.logprobs[i].resize(std::min(delta.logprobs[i].size(), keep));
+      token.resize(std::min(token.size(), keep));
     }
   }
   if (client_top_logprobs_ < 0) delta.logprobs.clear();
