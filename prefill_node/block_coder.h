@@ -1,6 +1,6 @@
 // From a transfer's states, layer by layer and in chunks of any length, to its blocks' codes.
 //
-//   coder.LookUp();                                  // what the store has
+//   BlockCoder coder(job, store);                    // looks up what the store has
 //   StatesReady whole = coder.WholeBlocks(states);   // engine's thread
 //   auto blocks = coder.Encode(whole);               // a worker; layers beside each other
 //   coder.Keep(whole);                               // after they are on their way
@@ -45,7 +45,7 @@ class BlockCoder {
   BlockCoder(CodeJob job, CodeStore& store);
 
   const CodeJob& job() const { return job_; }
-  // Looks for the blocks in the store; not once encoding has begun.
+  // Looks for the blocks in the store again; not once encoding has begun.
   void LookUp();
   // From first_block on, as many as the store had then.
   const std::vector<std::shared_ptr<const BlockCodes>>& stored() const { return stored_; }

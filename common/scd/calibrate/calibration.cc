@@ -100,7 +100,8 @@ class Calibration {
       BATON_ASSIGN_OR_RETURN(Codec codec, ToCodec(candidates_.back()));
       codecs_.push_back(std::move(codec));
     }
-    if (options_.epochs > 0) BATON_RETURN_IF_ERROR(Train());
+    // From the first candidate, raw.
+    if (options_.epochs > 0) BATON_RETURN_IF_ERROR(AddTrained(0, options_.epochs, "trained"));
     return patches() ? Patch(statistics, metrics) : absl::OkStatus();
   }
 
@@ -165,15 +166,8 @@ class Calibration {
     if (patch_->count == 0) return absl::OkStatus();
     AddCandidate(candidates_[base].spec, "patched",
                  WithPatches(start, patched.layers, patch_->layers()));
-    return options_.patch_epochs > 0 ? TrainPatched() : absl::OkStatus();
-  }
-
-  absl::Status TrainPatched() {
-    BATON_ASSIGN_OR_RETURN(KlTrainingResult trained,
-                           TrainFrom(codecs_.back(), options_.patch_epochs));
-    AddCandidate(candidates_.back().spec, "patched_trained", std::move(trained.codec));
-    candidates_.back().judged_kl = std::move(trained.judged_kl);
-    return absl::OkStatus();
+    if (options_.patch_epochs == 0) return absl::OkStatus();
+    return AddTrained(codecs_.size() - 1, options_.patch_epochs, "patched_trained");
   }
 
   // Of a codec whose encoder is rounded already.
@@ -188,10 +182,10 @@ class Calibration {
     codecs_.push_back(std::move(codec));
   }
 
-  // From the first candidate, raw.
-  absl::Status Train() {
-    BATON_ASSIGN_OR_RETURN(KlTrainingResult trained, TrainFrom(codecs_[0], options_.epochs));
-    AddCandidate(candidates_[0].spec, "trained", std::move(trained.codec));
+  // The candidate `from` with a decoder trained for what the consumer says.
+  absl::Status AddTrained(std::size_t from, int epochs, const std::string& name) {
+    BATON_ASSIGN_OR_RETURN(KlTrainingResult trained, TrainFrom(codecs_[from], epochs));
+    AddCandidate(candidates_[from].spec, name, std::move(trained.codec));
     candidates_.back().judged_kl = std::move(trained.judged_kl);
     return absl::OkStatus();
   }
