@@ -26,7 +26,7 @@ def rooms():
                 words = body.split()
                 fields, key = {}, None
                 for w in words:
-                    if w in ("NAME", "LAYER", "HDRS", "SRCS", "DEPS", "LIBS", "ALONE"):
+                    if w in ("NAME", "LAYER", "HDRS", "SRCS", "DEPS", "LIBS", "ALONE", "COLD"):
                         key = w
                         fields[key] = []
                     else:

@@ -45,7 +45,7 @@ def card(run, scores, drift=None):
         f"| {run['final_loss']:.3f} |", "",
         "LoRA on all seven linear layers of every block, alpha 32, no dropout; AdamW (0.9, 0.98), no weight decay,",
         f"linear warm-up over the first {recipe['warmup']:.0%} of the tokens, cosine to a twentieth over the last "
-        f"{recipe['cooldown']:.0%}, gradients clipped at norm 1, seed {run['seed']}.",
+        f"{run['cooldown']:.0%}, gradients clipped at norm 1, seed {run['seed']}.",
         "Questions on one context share its prefix in one pass; counted once per question, the same training is",
         f"{run['rows']:,} tokens. Made by `python -m consumers.train --consumer {name}` in `scripts/`.", "",
         "## Scores on held-out data", "",

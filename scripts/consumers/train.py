@@ -39,7 +39,7 @@ class Progress:
 
 def learning_rate(recipe, fraction):
     """At `fraction` of the tokens. It is constant in the middle, so that a run may be resumed with
-    another number of tokens until its cosine begins."""
+    another number of tokens, or another cool-down, until its cosine begins."""
     if fraction < recipe.warmup:
         return recipe.rate * (0.1 + 0.9 * fraction / recipe.warmup)
     done = (fraction - (1 - recipe.cooldown)) / recipe.cooldown
@@ -63,12 +63,12 @@ def row_tokens(document):
 
 class Run:
     """One training run in a folder. `stream` gives the documents; `identity` names data and base and
-    must be the same when a run is resumed; the number of tokens may change."""
+    must be the same when a run is resumed; the number of tokens and the cool-down may change."""
 
     def __init__(self, out, model, stream, recipe, seed, identity, report):
         self.out = pathlib.Path(out)
         self.model, self.stream, self.recipe, self.report = model, stream, recipe, report
-        settings = {k: v for k, v in dataclasses.asdict(recipe).items() if k not in ("tokens", "sources", "task")}
+        settings = {k: v for k, v in dataclasses.asdict(recipe).items() if k not in ("tokens", "cooldown", "sources", "task")}
         self.identity = {"recipe": settings, "seed": seed, **identity}
         self.adapter = lora.Adapter.fresh(model.config, seed)
         self.optimizer = torch.optim.AdamW(self.adapter.parameters(), lr=recipe.rate, betas=(0.9, 0.98),
@@ -144,7 +144,7 @@ class Run:
         self.checkpoint()
         lora.save(self.adapter, self.out / "steps" / f"{p.step:06d}")
         lora.save(self.adapter, self.out)
-        run = {**self.identity, **dataclasses.asdict(p), "wanted_tokens": wanted,
+        run = {**self.identity, **dataclasses.asdict(p), "wanted_tokens": wanted, "cooldown": self.recipe.cooldown,
                "final_loss": loss_of_last(self.out / "log.jsonl", 50)}
         _write(self.out / "run.json", lambda part: part.write_text(json.dumps(run, indent=2) + "\n", "utf-8"))
 
@@ -196,6 +196,7 @@ def parse(argv):
     amount = parser.add_mutually_exclusive_group()
     amount.add_argument("--tokens", type=int, help="tokens to train on (default: the recipe's)")
     amount.add_argument("--steps", type=int, help="the same as a number of full steps")
+    parser.add_argument("--cooldown", type=float, help="share of the tokens on which the rate falls (default: the recipe's)")
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument("--resume", action="store_true", help="go on from the checkpoint, if there is one")
     parser.add_argument("--seed", type=int, default=1)
@@ -215,7 +216,9 @@ def main(argv=None):
     torch.set_num_threads(o.threads)
     recipe = recipes.RECIPES[o.consumer]
     tokens = o.tokens or (o.steps and o.steps * recipe.step_tokens) or recipe.tokens
-    recipe = dataclasses.replace(recipe, tokens=tokens)
+    if o.cooldown is not None and not 0 < o.cooldown <= 1:
+        sys.exit(f"--cooldown {o.cooldown}: a share of the tokens, above 0 and at most 1")
+    recipe = dataclasses.replace(recipe, tokens=tokens, cooldown=recipe.cooldown if o.cooldown is None else o.cooldown)
     kind = o.gemm or (saved_gemm(out) if o.resume else None)
     if kind is None:
         kind, speed = gemm.fastest()

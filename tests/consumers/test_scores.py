@@ -47,7 +47,7 @@ class Packing(unittest.TestCase):
 class ModelCard(unittest.TestCase):
     def test_it_says_what_the_reports_say(self):
         run = {"consumer": "qa", "step": 321, "tokens": 1_234_567, "labels": 45_678, "rows": 2_345_678, "seed": 9,
-               "final_loss": 0.8765, "recipe": {"step_tokens": 4096, "rate": 0.0002, "warmup": 0.05, "cooldown": 0.5}}
+               "final_loss": 0.8765, "recipe": {"step_tokens": 4096, "rate": 0.0002, "warmup": 0.05}, "cooldown": 0.5}
         scores = {"examples": 60, "tasks": {"qa": {"base": {"all": {"exact_match": 0.111, "f1": 0.222}},
                                                    "consumer": {"all": {"exact_match": 0.333, "f1": 0.444}}}}}
         point = {"step": 10, "tokens": 40_000, "state_error_k": [0.1, 0.3], "state_error_v": [0.4, 0.6],

@@ -55,14 +55,13 @@ def scenario_tiny():
 
 
 def scenario_real_model():
-    text_ids = None
     with Cluster() as c:
         _, _, r, client = c.spine([real_entry()])
         text_ids = list(client.stub.Tokenize(_tokenize(book(14000)), timeout=60).ids)
-    lengths = [10, 37, 64, 100, 129, 150, 200, 255, 256, 300, 400, 500, 513, 640, 777, 900, 1024, 1300, 1700, 2000]
+    lengths = [10, 37, 64, 65, 100, 127, 128, 129, 150, 200, 255, 256, 257, 300, 400, 513, 640, 777, 1024, 2000]
     prompts = [text_ids[17 * i:17 * i + n] for i, n in enumerate(lengths)]
     check(all(len(p) == n for p, n in zip(prompts, lengths)), "the text is too short")
-    identity([real_entry()], prompts, 16, 64, True)
+    identity([real_entry()], prompts, 12, 64, True)
 
 
 def scenario_q4_real_model():
