@@ -17,6 +17,9 @@
 namespace baton {
 
 inline constexpr int kPageRows = 16;
+// Attention sinks: the first tokens of a text, whose keys are unlike all others. A consumer
+// computes them itself; nothing travels for them.
+inline constexpr int kSinkTokens = 4;
 
 struct KvPageLayout {
   int head_dim = 0;  // multiple of 8, at most 256

@@ -13,10 +13,6 @@
 
 namespace baton {
 
-// Attention sinks: the consumer computes K and V of the first tokens itself, nothing travels for
-// them.
-inline constexpr std::int32_t kSinkTokens = 4;
-
 // Names a submitted request within its engine.
 using RequestHandle = std::uint64_t;
 

@@ -154,8 +154,9 @@ void AddOptions(CLI::App& app, Options& o) {
   app.add_option("--metric", o.metric, "what an error costs")
       ->capture_default_str()
       ->check(CLI::IsMember({"fisher", "heuristic", "identity"}));
-  app.add_option("--ridge", c.ridge, "pull of the closed form towards the producer's own K/V")
+  app.add_option("--ridge", c.ridges, "pulls of closed forms towards the producer's own K/V")
       ->capture_default_str()
+      ->delimiter(',')
       ->check(CLI::PositiveNumber);
   app.add_option("--max-tokens", c.max_tokens, "to learn from")
       ->capture_default_str()

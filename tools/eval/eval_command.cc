@@ -14,11 +14,11 @@
 #include "common/base/machine.h"
 #include "common/base/status_macros.h"
 #include "common/base/strings.h"
-#include "common/scd/calibrate/statistics.h"
 #include "common/scd/evaluate/evaluation.h"
 #include "common/scd/evaluate/evaluation_report.h"
 #include "common/scd/evaluate/html_report.h"
 #include "kernels/executor.h"
+#include "kernels/kv_page.h"
 #include "tools/pair/pair.h"
 #include "tools/pair/stages.h"
 
@@ -126,7 +126,7 @@ class Command {
         static_cast<std::int32_t>(loaded.pair.consumer.model->config().max_context);
     BATON_ASSIGN_OR_RETURN(texts.questions,
                            ReadQuestions(options_.questions, *loaded.tokenizer, texts.form,
-                                         2 * kSinkRows, context - settings.max_answer));
+                                         2 * kSinkTokens, context - settings.max_answer));
     return texts;
   }
 
@@ -177,7 +177,7 @@ void AddScdOptions(CLI::App& app, Options& o) {
   auto* quick = app.add_flag("--quick", o.quick, "a few short documents and questions");
   app.add_flag("--full", o.full, "every document and question")->excludes(quick);
   app.add_option("--prefix", o.prefix, "tokens of a document that are handed over, at most")
-      ->check(CLI::Range(2 * kSinkRows, 1 << 20));
+      ->check(CLI::Range(2 * kSinkTokens, 1 << 20));
   app.add_option("--continuation", o.continuation, "tokens after them, at most")
       ->check(CLI::Range(2, 1 << 20));
   app.add_option("--documents", o.documents, "at most; 0: all")->check(CLI::NonNegativeNumber);

@@ -25,8 +25,13 @@ absl::Status CheckOptions(const CalibrationOptions& o, const ModelConfig& p, con
   if (!(o.bytes_per_token >= least && o.bytes_per_token <= most)) {
     return Bad(Cat("bytes_per_token: ", o.bytes_per_token, "; allowed: ", least, " to ", most));
   }
-  if (!(o.ridge > 0) || !std::isfinite(o.ridge)) return Bad(Cat("ridge: ", o.ridge));
-  if (o.prefix < 2 * kSinkRows || o.continuation < 2) {
+  if (o.ridges.empty() || o.ridges.size() > kMaxRidges) {
+    return Bad(Cat("ridges: ", o.ridges.size(), " of them; allowed: 1 to ", kMaxRidges));
+  }
+  for (const double ridge : o.ridges) {
+    if (!(ridge > 0) || !std::isfinite(ridge)) return Bad(Cat("ridges: ", ridge));
+  }
+  if (o.prefix < 2 * kSinkTokens || o.continuation < 2) {
     return Bad(Cat("prefix: ", o.prefix, ", continuation: ", o.continuation));
   }
   const std::int64_t context = std::min(p.max_context, c.max_context);
@@ -52,13 +57,16 @@ absl::Status CheckOptions(const CalibrationOptions& o, const ModelConfig& p, con
   return absl::OkStatus();
 }
 
-std::vector<CandidateSpec> Specs(double ridge) {
-  return {{.name = "raw",
-           .target = CodeTarget::kProducer,
-           .regression = {.factorisation = Factorisation::kReducedRank, .ridge = ridge}},
-          {.name = "closed",
-           .target = CodeTarget::kConsumer,
-           .regression = {.factorisation = Factorisation::kReducedRank, .ridge = ridge}}};
+// raw is linear in the source, so that its ridge changes nothing.
+std::vector<CandidateSpec> Specs(const std::vector<double>& ridges) {
+  std::vector<CandidateSpec> specs = {
+      {.name = "raw", .target = CodeTarget::kProducer, .regression = {.ridge = ridges.front()}}};
+  for (const double ridge : ridges) {
+    specs.push_back({.name = specs.size() == 1 ? "closed" : Cat("closed@", ridge),
+                     .target = CodeTarget::kConsumer,
+                     .regression = {.ridge = ridge}});
+  }
+  return specs;
 }
 
 class Calibration {
@@ -94,7 +102,7 @@ class Calibration {
     if (statistics.tokens == 0) return Bad("documents: nothing after their first tokens");
     BATON_ASSIGN_OR_RETURN(const TargetMetrics metrics, MakeMetrics(statistics));
     const auto budget = static_cast<std::int64_t>(std::floor(options_.bytes_per_token * 8));
-    for (const CandidateSpec& spec : Specs(options_.ridge)) {
+    for (const CandidateSpec& spec : Specs(options_.ridges)) {
       candidates_.push_back(
           MakeCandidate(spec, statistics, metrics, budget, options_.progress, executor_));
       BATON_ASSIGN_OR_RETURN(Codec codec, ToCodec(candidates_.back()));
@@ -145,7 +153,7 @@ class Calibration {
     for (std::size_t l = 0; l < all.size(); ++l) all[l] = l;
     Codec patched = WithPatches(start,
                                 PatchLayers(pair_.consumer, statistics, metrics.consumer, start,
-                                            options_.ridge, options_.progress, executor_),
+                                            options_.ridges.front(), options_.progress, executor_),
                                 all);
     if (options_.storage == CodecStorage::kInt8) RoundToInt8(patched);
     BATON_RETURN_IF_ERROR(CheckCodec(patched));

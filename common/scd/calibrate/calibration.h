@@ -14,6 +14,7 @@
 // Source of the idea: arXiv 2606.07684, section 4 (REUSE).
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -41,11 +42,16 @@ struct CalibrationPair {
   std::string tokenizer;
 };
 
+inline constexpr std::size_t kMaxRidges = 8;
+
 struct CalibrationOptions {
   CodeSource source = CodeSource::kHidden;
   Metric metric = Metric::kFisher;
-  double bytes_per_token = 0;       // of codes, at most; above 0
-  double ridge = 0.1;               // RegressionOptions::ridge
+  double bytes_per_token = 0;  // of codes, at most; above 0
+  // RegressionOptions::ridge, each above 0 and a closed form of its own; the first one also fits
+  // patched layers. Much where the consumer's states drifted, little where they are the producer's
+  // in another basis.
+  std::vector<double> ridges = {0.1, 0.001};
   std::int64_t max_tokens = 65536;  // to learn from
   std::int32_t prefix = 512;        // HeldOutOptions
   std::int32_t continuation = 128;

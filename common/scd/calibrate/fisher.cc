@@ -54,7 +54,7 @@ absl::StatusOr<std::vector<Matrix>> FisherMetric(const ProbedModel& model,
       past.push_back(OwnPast(
           *probe, absl::MakeConstSpan(document.tokens).first(static_cast<std::size_t>(cut.prefix)),
           layers));
-      rows += cut.prefix - kSinkRows;
+      rows += cut.prefix - kSinkTokens;
     }
     ForEach(executor, group, [&](std::int64_t i) {
       const Document& document = *documents[static_cast<std::size_t>(first + i)];
@@ -73,7 +73,7 @@ absl::StatusOr<std::vector<Matrix>> FisherMetric(const ProbedModel& model,
     ForEach(executor, config.layers, [&](std::int64_t l) {
       for (const auto& of : past) {
         const at::Tensor g =
-            of[static_cast<std::size_t>(l)].grad().slice(0, kSinkRows).to(at::kDouble);
+            of[static_cast<std::size_t>(l)].grad().slice(0, kSinkTokens).to(at::kDouble);
         View(sums[static_cast<std::size_t>(l)]).addmm_(g.t(), g);
       }
     });

@@ -39,13 +39,13 @@ absl::StatusOr<std::unique_ptr<HandOver>> HandOver::Create(const ProbedModel& pr
 void HandOver::Take(absl::Span<const std::int32_t> prefix) {
   for (const auto& sequence : sequences_) sequence->Rewind();
   Run(0, prefix, 0);
-  for (std::size_t i = 1; i < sequences_.size(); ++i) Run(i, prefix.subspan(0, kSinkRows), 0);
+  for (std::size_t i = 1; i < sequences_.size(); ++i) Run(i, prefix.subspan(0, kSinkTokens), 0);
   const auto rows = static_cast<std::int64_t>(prefix.size());
   const std::int64_t kv_dim = config().kv_heads * config().head_dim;
-  std::vector<std::int32_t> positions(static_cast<std::size_t>(rows - kSinkRows));
-  std::iota(positions.begin(), positions.end(), kSinkRows);
+  std::vector<std::int32_t> positions(static_cast<std::size_t>(rows - kSinkTokens));
+  std::iota(positions.begin(), positions.end(), kSinkTokens);
   std::vector<float> decoded(static_cast<std::size_t>(rows * 2 * kv_dim));
-  const float* first = decoded.data() + kSinkRows * 2 * kv_dim;
+  const float* first = decoded.data() + kSinkTokens * 2 * kv_dim;
   producer_->Start(prefix);
   for (int layer = 0; layer < static_cast<int>(config().layers); ++layer) {
     const LayerStates& states = producer_->RunLayer(layer);
@@ -69,7 +69,8 @@ void HandOver::Take(absl::Span<const std::int32_t> prefix) {
 }
 
 std::size_t HandOver::Seam(std::size_t way, std::int64_t prefix) const {
-  return static_cast<std::size_t>(std::clamp<std::int64_t>(ways_[way].seam, 0, prefix - kSinkRows));
+  return static_cast<std::size_t>(
+      std::clamp<std::int64_t>(ways_[way].seam, 0, prefix - kSinkTokens));
 }
 
 float* HandOver::Run(std::size_t cache, absl::Span<const std::int32_t> tokens, std::int32_t first,

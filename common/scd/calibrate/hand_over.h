@@ -5,7 +5,7 @@
 //   const float* h = handed->Run(2, tokens, prefix.size());   // over what ways[1] brought
 //   handed->Rewind(2, prefix.size());                         // and forget `tokens` again
 //
-// The first kSinkRows rows are the consumer's own in every cache. One thread at a time.
+// The first kSinkTokens rows are the consumer's own in every cache. One thread at a time.
 #pragma once
 
 #include <cstddef>
@@ -41,7 +41,7 @@ class HandOver {
   ForwardPass& pass() { return pass_; }
   Executor& executor() { return executor_; }
 
-  // More than kSinkRows tokens. What was in the caches is forgotten.
+  // More than kSinkTokens tokens. What was in the caches is forgotten.
   void Take(absl::Span<const std::int32_t> prefix);
 
   // Called with hidden [tokens, hidden] after each layer.

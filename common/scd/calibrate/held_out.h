@@ -2,9 +2,9 @@
 //
 // Each held-out document is cut into a prefix and a continuation. The consumer runs the
 // continuation over its own K/V of the prefix (the reference) and again over those of each way,
-// with the first kSinkRows rows always its own; what it predicts for each token of the continuation
-// but the first is compared: KL(reference || way), whether the likeliest token is the same, and the
-// negative log-likelihood of the token that does follow.
+// with the first kSinkTokens rows always its own; what it predicts for each token of the
+// continuation but the first is compared: KL(reference || way), whether the likeliest token is the
+// same, and the negative log-likelihood of the token that does follow.
 #pragma once
 
 #include <cstdint>

@@ -33,7 +33,7 @@ struct Lesson {
   std::vector<std::int32_t> continuation;     // tokens that are run
   std::int64_t rows = 0;                      // of the prefix
   std::vector<std::vector<std::byte>> codes;  // [layer]: whole blocks, the last one filled up
-  std::vector<at::Tensor> sinks;  // [layer]: [kSinkRows, 2 * kv_dim], the consumer's own
+  std::vector<at::Tensor> sinks;  // [layer]: [kSinkTokens, 2 * kv_dim], the consumer's own
   at::Tensor log_probs;           // [n, vocab] fp16, the consumer's own
 };
 
@@ -98,7 +98,7 @@ class Trainer {
       lesson.codes.push_back(
           Encode(layer, encoder_.source() == CodeSource::kHidden ? states.hidden : states.kv));
       own.push_back(ToTensor(consumer.RunLayer(layer).kv, cut.prefix));
-      lesson.sinks.push_back(own.back().slice(0, 0, kSinkRows).clone());
+      lesson.sinks.push_back(own.back().slice(0, 0, kSinkTokens).clone());
     }
     const at::NoGradGuard no_grad;
     lesson.log_probs = at::log_softmax(model_.Logits(after, own), -1).to(at::kHalf);
@@ -116,7 +116,7 @@ class Trainer {
         const at::Tensor inner = at::silu(at::mm(z, mlp_in_[l].t()));
         kv = model_.KvOf(l, kv + at::mm(inner, mlp_out_[l].t()));
       }
-      past.push_back(at::cat({lesson.sinks[l], kv.slice(0, kSinkRows, lesson.rows)}, 0));
+      past.push_back(at::cat({lesson.sinks[l], kv.slice(0, kSinkTokens, lesson.rows)}, 0));
     }
     const at::Tensor said = at::log_softmax(model_.Logits(lesson.continuation, past), -1);
     const at::Tensor own = lesson.log_probs.to(at::kFloat);

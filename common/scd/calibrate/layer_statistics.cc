@@ -28,16 +28,16 @@ std::vector<LayerStatistics> EmptyLayers(const ProbedModel& producer, const Prob
 
 void AddLayer(const LayerStates& producer, const LayerStates& consumer,
               const GatherOptions& options, LayerStatistics& to, Executor& executor) {
-  const std::int64_t rows = producer.rows - kSinkRows;
+  const std::int64_t rows = producer.rows - kSinkTokens;
   const auto after_sinks = [&](const std::vector<float>& values) {
-    return values.data() + static_cast<std::int64_t>(values.size()) / producer.rows * kSinkRows;
+    return values.data() + static_cast<std::int64_t>(values.size()) / producer.rows * kSinkTokens;
   };
   const float* own = after_sinks(producer.kv);
   const float* x = options.source == CodeSource::kHidden ? after_sinks(producer.hidden) : own;
   to.sums.Add(rows, x, {after_sinks(consumer.kv), own, after_sinks(consumer.hidden)}, executor);
   to.sample.Add(rows, x);
-  to.producer_queries.Add(producer, kSinkRows);
-  to.consumer_queries.Add(consumer, kSinkRows);
+  to.producer_queries.Add(producer, kSinkTokens);
+  to.consumer_queries.Add(consumer, kSinkTokens);
 }
 
 }  // namespace
@@ -75,7 +75,7 @@ absl::StatusOr<PairStatistics> GatherStatistics(const ProbedModel& producer,
   std::int64_t done = 0;
   for (const Document* d : documents) {
     const auto n = static_cast<std::int64_t>(d->tokens.size());
-    if (n > kSinkRows) {
+    if (n > kSinkTokens) {
       producing->Start(d->tokens);
       consuming->Start(d->tokens);
       for (std::size_t l = 0; l < statistics.layers.size(); ++l) {
@@ -83,7 +83,7 @@ absl::StatusOr<PairStatistics> GatherStatistics(const ProbedModel& producer,
         AddLayer(producing->RunLayer(layer), consuming->RunLayer(layer), options,
                  statistics.layers[l], executor);
       }
-      statistics.tokens += n - kSinkRows;
+      statistics.tokens += n - kSinkTokens;
     }
     done += n;
     if (options.progress) options.progress("gathering statistics", done, total);

@@ -57,7 +57,7 @@ struct GatherOptions {
 };
 
 // The models have layers, hidden, kv_heads and head_dim in common, and every token in their
-// vocabularies. The first kSinkRows rows of each document are left out. RESOURCE_EXHAUSTED as
+// vocabularies. The first kSinkTokens rows of each document are left out. RESOURCE_EXHAUSTED as
 // ModelProbe::Create; throws c10::Error when memory runs out.
 absl::StatusOr<PairStatistics> GatherStatistics(const ProbedModel& producer,
                                                 const ProbedModel& consumer,

@@ -57,7 +57,7 @@ class Coder {
       // The last block may be short: rows of zeros fill it.
       block_.assign(static_cast<std::size_t>(kCodeBlockRows * width), 0.0f);
       std::copy_n(source + row * width, rows * width, block_.data());
-      encoder_.Encode(given.layer, block_.data(), width, row == 0 ? kSinkRows : 0, codes_.data(),
+      encoder_.Encode(given.layer, block_.data(), width, row == 0 ? kSinkTokens : 0, codes_.data(),
                       executor_);
       decoder_.Decode(given.layer, codes_.data(), cut_.layers[layer].components,
                       static_cast<std::int32_t>(row), decoded_.data(), executor_);

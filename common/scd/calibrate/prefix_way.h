@@ -26,7 +26,7 @@ struct ProducerRows {
 struct PrefixWay {
   std::string name;
   // What arrives at the consumer: [K | V] into [rows, 2 * kv_dim], K rotated as the consumer does.
-  // The first kSinkRows rows mean nothing.
+  // The first kSinkTokens rows mean nothing.
   std::function<void(const ProducerRows&, float*)> decode;
   // The prefix's last rows that do not count: the consumer runs them itself, over the others.
   std::int32_t seam = 0;

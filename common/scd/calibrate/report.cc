@@ -14,7 +14,7 @@ Json Options(const CalibrationOptions& o) {
   return {{"source", CodeSourceName(o.source)},
           {"metric", MetricName(o.metric)},
           {"bytes_per_token", o.bytes_per_token},
-          {"ridge", o.ridge},
+          {"ridges", o.ridges},
           {"max_tokens", o.max_tokens},
           {"prefix", o.prefix},
           {"continuation", o.continuation},

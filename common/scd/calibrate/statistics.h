@@ -5,7 +5,7 @@
 //   sums.Add(rows, x, {y0, y1}, executor);    // any number of times
 //   const Moments m = sums.Finish(0);         // of x and y0
 //
-// The first rows of a text (kSinkRows) are the caller's to leave out: their keys are unlike all
+// The first rows of a text (kSinkTokens) are the caller's to leave out: their keys are unlike all
 // others, and a consumer computes them itself.
 #pragma once
 
@@ -17,11 +17,9 @@
 #include "absl/types/span.h"
 #include "common/scd/calibrate/matrix.h"
 #include "kernels/executor.h"
+#include "kernels/kv_page.h"
 
 namespace baton {
-
-// Positions that never travel.
-inline constexpr std::int32_t kSinkRows = 4;
 
 // Means and central second moments (divided by the count) of a source x [p] and a target y [q].
 struct Moments {

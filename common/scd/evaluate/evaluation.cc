@@ -15,7 +15,7 @@ namespace {
 absl::Status CheckEvaluationOptions(const EvaluationOptions& o, const ModelConfig& p,
                                     const ModelConfig& c) {
   const std::int64_t context = std::min(p.max_context, c.max_context);
-  if (o.prefix < 2 * kSinkRows || o.continuation < 2 || o.prefix + o.continuation > context) {
+  if (o.prefix < 2 * kSinkTokens || o.continuation < 2 || o.prefix + o.continuation > context) {
     return absl::InvalidArgumentError(Cat("prefix: ", o.prefix, ", continuation: ", o.continuation,
                                           "; the models' context is ", context));
   }

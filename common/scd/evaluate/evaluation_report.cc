@@ -276,7 +276,7 @@ std::vector<std::string> EvaluationFacts(const Evaluation& e) {
   facts.push_back(Cat(
       "KL in nats a predicted token to the consumer's own prefill (oracle), teacher-forced; the "
       "first ",
-      kSinkRows,
+      kSinkTokens,
       " positions are always its own. +- is a standard error over documents (NLL: of the "
       "difference to oracle); intervals are paired bootstraps of ",
       e.options.resamples, " draws, seed ", e.options.seed, "."));

@@ -46,7 +46,7 @@ void StateErrorWatch::OnPrefix(HandOver& handed, std::int32_t rows) {
           for (std::int32_t page = 0; page * kPageRows < rows; ++page) {
             const std::byte* a = own.page(layer, head, static_cast<std::size_t>(page));
             const std::byte* b = other.page(layer, head, static_cast<std::size_t>(page));
-            const std::int32_t first = page == 0 ? kSinkRows : 0;
+            const std::int32_t first = page == 0 ? kSinkTokens : 0;
             const std::int32_t last = std::min<std::int32_t>(kPageRows, rows - page * kPageRows);
             const auto* ka = reinterpret_cast<const float*>(a + layout.k_offset());
             const auto* kb = reinterpret_cast<const float*>(b + layout.k_offset());

@@ -92,7 +92,7 @@ absl::StatusOr<std::vector<EvaluatedWay>> MakeWays(const CalibrationPair& pair,
        "raw", [raw](std::int64_t) { return raw; }, true});
   ways.push_back({ChangedWay("q4", pair.consumer, executor,
                              [shape](std::int64_t rows, float* kv) {
-                               PassThroughQ4(shape, kSinkRows, rows, kv);
+                               PassThroughQ4(shape, kSinkTokens, rows, kv);
                              }),
                   "q4",
                   [shape, layers](std::int64_t rows) {
@@ -102,7 +102,7 @@ absl::StatusOr<std::vector<EvaluatedWay>> MakeWays(const CalibrationPair& pair,
   for (const int bits : {4, 3, 2}) {
     ways.push_back({ChangedWay(Cat("raw-", bits, "bit"), pair.consumer, executor,
                                [shape, bits](std::int64_t rows, float* kv) {
-                                 QuantiseKv(bits, shape, kSinkRows, rows, kv);
+                                 QuantiseKv(bits, shape, kSinkTokens, rows, kv);
                                }),
                     "raw, few bits",
                     [shape, bits, layers](std::int64_t rows) {
