@@ -48,6 +48,7 @@ EvaluationOptions Settings(const Options& o) {
     e.continuation = 64;
     e.documents = 8;
     e.questions = 20;
+    e.selective_documents = 2;
     e.max_answer = 32;
   } else if (o.full) {
     e.documents = 0;

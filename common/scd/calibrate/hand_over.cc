@@ -49,8 +49,11 @@ void HandOver::Take(absl::Span<const std::int32_t> prefix) {
   producer_->Start(prefix);
   for (int layer = 0; layer < static_cast<int>(config().layers); ++layer) {
     const LayerStates& states = producer_->RunLayer(layer);
-    const ProducerRows given{
-        .layer = layer, .rows = rows, .hidden = states.hidden.data(), .kv = states.kv.data()};
+    const ProducerRows given{.layer = layer,
+                             .rows = rows,
+                             .hidden = states.hidden.data(),
+                             .kv = states.kv.data(),
+                             .energy = states.energy.data()};
     for (std::size_t w = 0; w < ways_.size(); ++w) {
       ways_[w].decode(given, decoded.data());
       sequences_[w + 1]->view().Append(

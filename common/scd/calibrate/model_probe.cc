@@ -31,6 +31,14 @@ class ModelProbe::Watch final : public CaptureHook, public KvView {
     embedded_ = pass_.Embed({tokens.data(), tokens.size()});
   }
 
+  void StartWith(absl::Span<const float> stream) {
+    sequence_->Rewind();
+    positions_.resize(stream.size() / static_cast<std::size_t>(of_.model->config().hidden));
+    std::iota(positions_.begin(), positions_.end(), 0);
+    given_.assign(stream.begin(), stream.end());
+    embedded_ = given_.data();
+  }
+
   const LayerStates& RunLayer(int layer) {
     const auto rows = static_cast<std::int32_t>(positions_.size());
     const std::int64_t d = of_.model->config().hidden;
@@ -82,7 +90,8 @@ class ModelProbe::Watch final : public CaptureHook, public KvView {
   Executor& executor_;
   std::vector<float> backward_;  // [head_dim / 2] negative frequencies
   std::vector<std::int32_t> positions_;
-  float* embedded_ = nullptr;  // the pass's, until its next Embed
+  std::vector<float> given_;
+  float* embedded_ = nullptr;  // given_, or the pass's until its next Embed
   LayerStates states_;
 };
 
@@ -99,6 +108,8 @@ absl::StatusOr<std::unique_ptr<ModelProbe>> ModelProbe::Create(const ProbedModel
 }
 
 void ModelProbe::Start(absl::Span<const std::int32_t> tokens) { watch_->Start(tokens); }
+
+void ModelProbe::StartWith(absl::Span<const float> stream) { watch_->StartWith(stream); }
 
 const LayerStates& ModelProbe::RunLayer(int layer) { return watch_->RunLayer(layer); }
 

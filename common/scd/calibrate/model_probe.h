@@ -44,7 +44,10 @@ class ModelProbe {
 
   // Forgets the last text. At most `max_tokens` ids below the model's vocabulary.
   void Start(absl::Span<const std::int32_t> tokens);
-  // Layers in order from 0. Valid until the next call.
+  // The same with the stream [rows, hidden] that enters a layer, which is then run first. Positions
+  // are from 0.
+  void StartWith(absl::Span<const float> stream);
+  // Layers in order, from 0 after Start. Valid until the next call.
   const LayerStates& RunLayer(int layer);
 
  private:

@@ -21,6 +21,7 @@ struct ProducerRows {
   std::int64_t rows = 0;
   const float* hidden = nullptr;  // [rows, hidden]
   const float* kv = nullptr;      // [rows, 2 * kv_dim], K before RoPE
+  const float* energy = nullptr;  // [rows]: as in LayerStates
 };
 
 struct PrefixWay {

@@ -19,7 +19,8 @@ absl::Status CheckEvaluationOptions(const EvaluationOptions& o, const ModelConfi
     return absl::InvalidArgumentError(Cat("prefix: ", o.prefix, ", continuation: ", o.continuation,
                                           "; the models' context is ", context));
   }
-  if (o.documents < 0 || o.questions < 0 || o.max_answer < 1 || o.resamples < 1) {
+  if (o.documents < 0 || o.questions < 0 || o.selective_documents < 0 || o.max_answer < 1 ||
+      o.resamples < 1) {
     return absl::InvalidArgumentError(Cat("documents: ", o.documents, ", questions: ", o.questions,
                                           ", max_answer: ", o.max_answer,
                                           ", resamples: ", o.resamples));
@@ -160,6 +161,29 @@ class Tables {
   const std::size_t ways_;
 };
 
+std::vector<const Document*> Picked(const DocumentSet& set, const EvaluationOptions& o) {
+  return PickDocuments(set, o.documents, o.prefix + o.continuation, o.seed);
+}
+
+// Chosen on documents that are not scored.
+absl::StatusOr<std::vector<LayerRun>> RunsToRecompute(const CalibrationPair& pair,
+                                                      const DocumentSet& set,
+                                                      const EvaluationOptions& options,
+                                                      Executor& executor) {
+  const std::vector<const Document*> scored = Picked(set, options);
+  std::vector<const Document*> others;
+  for (const Document& d : set.documents) {
+    if (static_cast<std::int64_t>(others.size()) == options.selective_documents) break;
+    if (std::find(scored.begin(), scored.end(), &d) == scored.end()) others.push_back(&d);
+  }
+  if (others.empty()) return std::vector<LayerRun>();
+  return ChooseLayerRuns(pair.producer, pair.consumer, others,
+                         {.prefix = options.prefix,
+                          .continuation = options.continuation,
+                          .progress = options.progress},
+                         executor);
+}
+
 class Evaluator {
  public:
   Evaluator(const CalibrationPair& pair, const EvaluationTexts& texts,
@@ -176,9 +200,7 @@ class Evaluator {
     std::vector<PrefixWay> ways;
     for (const EvaluatedWay& w : ways_) ways.push_back(w.way);
     DocumentWatch watch(ways.size() + 1, pair_.consumer.model->config());
-    const std::vector<const Document*> documents =
-        PickDocuments(texts_.documents, options_.documents, options_.prefix + options_.continuation,
-                      options_.seed);
+    const std::vector<const Document*> documents = Picked(texts_.documents, options_);
     const absl::StatusOr<HeldOutScores> scores =
         ScoreHeldOut(pair_.producer, pair_.consumer, documents, ways,
                      {.prefix = options_.prefix,
@@ -300,8 +322,10 @@ absl::StatusOr<Evaluation> Evaluate(const CalibrationPair& pair,
       std::min(pair.producer.model->config().vocab, pair.consumer.model->config().vocab);
   BATON_RETURN_IF_ERROR(CheckTokens(texts.documents, vocab));
   if (texts.questions) BATON_RETURN_IF_ERROR(CheckQuestionTokens(*texts.questions, vocab));
+  BATON_ASSIGN_OR_RETURN(const std::vector<LayerRun> runs,
+                         RunsToRecompute(pair, texts.documents, options, executor));
   BATON_ASSIGN_OR_RETURN(const std::vector<EvaluatedWay> ways,
-                         MakeWays(pair, codecs, options.cuts, executor));
+                         MakeWays(pair, codecs, options.cuts, runs, options.prefix, executor));
   Evaluation e;
   e.producer_weights = pair.producer_weights;
   e.consumer_weights = pair.consumer_weights;

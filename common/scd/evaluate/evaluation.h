@@ -31,9 +31,12 @@ struct EvaluationOptions {
   std::int64_t questions = 500;     // at most; 0: all
   std::int32_t max_answer = 64;     // tokens
   std::vector<double> cuts = {0.75, 0.5, 1.0 / 3, 0.25};  // of a codec's bytes
-  int resamples = 2000;                                   // of the bootstrap
-  std::uint64_t seed = 0;                                 // of documents and resamples
-  CalibrationProgress progress;                           // may be null
+  // That choose which layers the baseline `selective` recomputes, of those that are not scored; 0,
+  // or none left: it is left out.
+  std::int64_t selective_documents = 4;
+  int resamples = 2000;          // of the bootstrap
+  std::uint64_t seed = 0;        // of documents and resamples
+  CalibrationProgress progress;  // may be null
 };
 
 // What an evaluation reads.

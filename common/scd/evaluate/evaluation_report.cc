@@ -37,10 +37,15 @@ Json PairJson(const Evaluation& e) {
 }
 
 Json SettingsJson(const EvaluationOptions& o) {
-  return {{"prefix", o.prefix},         {"continuation", o.continuation},
-          {"documents", o.documents},   {"questions", o.questions},
-          {"max_answer", o.max_answer}, {"cuts", o.cuts},
-          {"resamples", o.resamples},   {"seed", o.seed}};
+  return {{"prefix", o.prefix},
+          {"continuation", o.continuation},
+          {"documents", o.documents},
+          {"questions", o.questions},
+          {"max_answer", o.max_answer},
+          {"cuts", o.cuts},
+          {"selective_documents", o.selective_documents},
+          {"resamples", o.resamples},
+          {"seed", o.seed}};
 }
 
 Json TextsJson(const Evaluation& e) {

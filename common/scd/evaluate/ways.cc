@@ -79,7 +79,8 @@ absl::Status CheckCodecs(const CalibrationPair& pair, const std::vector<NamedCod
 absl::StatusOr<std::vector<EvaluatedWay>> MakeWays(const CalibrationPair& pair,
                                                    const std::vector<NamedCodec>& codecs,
                                                    const std::vector<double>& cuts,
-                                                   Executor& executor) {
+                                                   const std::vector<LayerRun>& recomputed,
+                                                   std::int32_t max_tokens, Executor& executor) {
   BATON_RETURN_IF_ERROR(CheckCodecs(pair, codecs));
   const ModelConfig& c = pair.consumer.model->config();
   const KvShape shape{static_cast<int>(c.kv_heads), static_cast<int>(c.head_dim)};
@@ -110,6 +111,11 @@ absl::StatusOr<std::vector<EvaluatedWay>> MakeWays(const CalibrationPair& pair,
                              static_cast<double>(rows);
                     },
                     false});
+  }
+  for (const LayerRun run : recomputed) {
+    BATON_ASSIGN_OR_RETURN(PrefixWay way, SelectiveWay(pair.consumer, run, max_tokens, executor));
+    const double bytes = SelectiveBytes(c, run);
+    ways.push_back({std::move(way), "selective", [bytes](std::int64_t) { return bytes; }, false});
   }
   for (const NamedCodec& named : codecs) AddCodedWays(pair, named, cuts, executor, ways);
   return ways;

@@ -10,6 +10,7 @@
 #include "common/scd/calibrate/calibration.h"
 #include "common/scd/calibrate/prefix_way.h"
 #include "common/scd/codec.h"
+#include "common/scd/evaluate/selective_way.h"
 #include "kernels/executor.h"
 
 namespace baton {
@@ -33,12 +34,14 @@ struct EvaluatedWay {
 // has.
 absl::Status CheckCodecs(const CalibrationPair& pair, const std::vector<NamedCodec>& codecs);
 
-// raw (fp16) first, q4, 4-, 3- and 2-bit baselines, and each codec whole and cut to the parts
-// `cuts` (0 to 1) of its bytes that are above its least. `codecs`, like `executor`, must outlive
-// them.
+// raw (fp16) first, q4, 4-, 3- and 2-bit baselines, each run of `recomputed` layers, and each codec
+// whole and cut to the parts `cuts` (0 to 1) of its bytes that are above its least. Prefixes have
+// at most `max_tokens`. `codecs`, like `executor`, must outlive them. RESOURCE_EXHAUSTED as
+// SelectiveWay.
 absl::StatusOr<std::vector<EvaluatedWay>> MakeWays(const CalibrationPair& pair,
                                                    const std::vector<NamedCodec>& codecs,
                                                    const std::vector<double>& cuts,
-                                                   Executor& executor);
+                                                   const std::vector<LayerRun>& recomputed,
+                                                   std::int32_t max_tokens, Executor& executor);
 
 }  // namespace baton

@@ -31,6 +31,7 @@ class EvaluationTest : public testing::Test {
     options_.prefix = 192;
     options_.continuation = 32;
     options_.documents = 3;
+    options_.selective_documents = 0;
     options_.max_answer = 4;
     options_.resamples = 50;
     texts_.documents = RandomDocuments(5, 224, 1);
