@@ -41,6 +41,7 @@ const std::map<std::string, PatchChoice> kPatchChoices = {{"greedy", PatchChoice
 struct Options {
   PairFiles files;
   std::vector<std::string> data;
+  std::string chat_template;
   std::string out;
   std::string profile = "quality";
   std::string source = "h";
@@ -69,8 +70,10 @@ class Command {
     const double raw = RawBytesPerToken(loaded.pair.producer.model->config());
     if (o.bytes_per_token == 0) o.bytes_per_token = raw * kProfiles.at(options_.profile);
     o.progress = progress;
-    BATON_ASSIGN_OR_RETURN(const DocumentSet set,
-                           ReadDocuments(options_.data, *loaded.tokenizer, DocumentTokens(o)));
+    BATON_ASSIGN_OR_RETURN(
+        const DocumentSet set,
+        ReadDocuments(options_.data, *loaded.tokenizer, ChatOf(loaded, options_.chat_template),
+                      DocumentTokens(o)));
     BATON_ASSIGN_OR_RETURN(const CalibrationResult result,
                            Calibrate(loaded.pair, set, o, *executor_));
     BATON_RETURN_IF_ERROR(SaveCodec(result.codec, options_.out, o.storage));
@@ -138,9 +141,12 @@ void AddOptions(CLI::App& app, Options& o) {
       ->required();
   app.add_option("--consumer", o.files.consumer, "who reads them: a file or folder")->required();
   app.add_option("--adapter", o.files.adapter, "the consumer's PEFT LoRA folder");
-  app.add_option("--data", o.data,
-                 "texts like the traffic: .txt, or .jsonl with \"text\" or \"context\"")
+  app.add_option(
+         "--data", o.data,
+         "texts like the traffic: .txt, or .jsonl with \"text\", \"context\" or \"messages\"")
       ->required();
+  app.add_option("--chat-template", o.chat_template,
+                 "how messages are put: a template's name, or none; default: the consumer's own");
   app.add_option("--out", o.out, "the codec to write, .safetensors")->required();
   auto* profile = app.add_option("--profile", o.profile, "1/8 or 1/12 of raw fp16 K/V")
                       ->capture_default_str()

@@ -119,10 +119,12 @@ class Command {
   absl::StatusOr<EvaluationTexts> ReadTexts(const LoadedPair& loaded,
                                             const EvaluationOptions& settings) const {
     EvaluationTexts texts;
-    BATON_ASSIGN_OR_RETURN(texts.documents, ReadDocuments(options_.data, *loaded.tokenizer,
+    const auto chat = ChatOf(loaded, options_.chat_template);
+    BATON_ASSIGN_OR_RETURN(texts.documents, ReadDocuments(options_.data, *loaded.tokenizer, chat,
                                                           settings.prefix + settings.continuation));
     if (options_.questions.empty()) return texts;
-    BATON_ASSIGN_OR_RETURN(texts.form, FormOf(loaded));
+    if (!chat.ok()) return chat.status();
+    texts.form = FormOf(loaded, *chat);
     const auto context =
         static_cast<std::int32_t>(loaded.pair.consumer.model->config().max_context);
     BATON_ASSIGN_OR_RETURN(texts.questions,
@@ -131,16 +133,8 @@ class Command {
     return texts;
   }
 
-  // The chat template that is named, or the consumer's own.
-  absl::StatusOr<AnswerForm> FormOf(const LoadedPair& loaded) const {
-    AnswerForm form;
-    if (!options_.chat_template.empty()) {
-      if (options_.chat_template != "none") {
-        BATON_ASSIGN_OR_RETURN(form.chat, ChatTemplate::ByName(options_.chat_template));
-      }
-    } else if (const auto& text = loaded.consumer_source->chat_template()) {
-      BATON_ASSIGN_OR_RETURN(form.chat, ChatTemplate::Recognise(*text));
-    }
+  static AnswerForm FormOf(const LoadedPair& loaded, std::optional<ChatTemplate> chat) {
+    AnswerForm form{.chat = chat, .end = {}};
     if (!form.chat) return form;
     if (const auto id = loaded.tokenizer->TokenToId(form.chat->end_of_turn())) {
       form.end.push_back(*id);
@@ -167,13 +161,14 @@ void AddScdOptions(CLI::App& app, Options& o) {
   app.add_option("--adapter", o.files.adapter, "the consumer's PEFT LoRA folder");
   app.add_option("--codec", o.codecs, "codecs of this pair, from `baton calibrate`");
   app.add_option("--data", o.data,
-                 "texts that the codecs have not learned from: .txt, or .jsonl with \"text\" or "
-                 "\"context\"")
+                 "texts that the codecs have not learned from: .txt, or .jsonl with \"text\", "
+                 "\"context\" or \"messages\"")
       ->required();
   app.add_option("--questions", o.questions,
                  ".jsonl with \"context\", \"question\", \"answer\" or \"references\", \"skill\"");
   app.add_option("--chat-template", o.chat_template,
-                 "how questions are put: a template's name, or none; default: the consumer's own");
+                 "how messages and questions are put: a template's name, or none; default: the "
+                 "consumer's own");
   app.add_option("--out", o.out, "folder for eval.json, eval.md and eval.html")->required();
   auto* quick = app.add_flag("--quick", o.quick, "a few short documents and questions");
   app.add_flag("--full", o.full, "every document and question")->excludes(quick);

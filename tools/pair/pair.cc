@@ -62,4 +62,16 @@ absl::StatusOr<LoadedPair> LoadPair(const PairFiles& files, const CalibrationPro
   return loaded;
 }
 
+absl::StatusOr<std::optional<ChatTemplate>> ChatOf(const LoadedPair& loaded,
+                                                   const std::string& name) {
+  std::optional<ChatTemplate> chat;
+  if (name == "none") return chat;
+  if (!name.empty()) {
+    BATON_ASSIGN_OR_RETURN(chat, ChatTemplate::ByName(name));
+  } else if (const auto& text = loaded.consumer_source->chat_template()) {
+    BATON_ASSIGN_OR_RETURN(chat, ChatTemplate::Recognise(*text));
+  }
+  return chat;
+}
+
 }  // namespace baton::tools

@@ -2,12 +2,14 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "absl/status/statusor.h"
 #include "common/model/model.h"
 #include "common/model/weight_store.h"
 #include "common/scd/calibrate/calibration.h"
+#include "common/tokenizer/chat_template.h"
 #include "common/tokenizer/tokenizer.h"
 #include "common/weights/model_source.h"
 #include "kernels/executor.h"
@@ -33,5 +35,10 @@ struct LoadedPair {
 // adapter or model say; INVALID_ARGUMENT when the tokenizers give other ids.
 absl::StatusOr<LoadedPair> LoadPair(const PairFiles& files, const CalibrationProgress& progress,
                                     Executor& executor);
+
+// The chat template of this name ("none": none), or, unnamed, the consumer's own, which may be
+// none. INVALID_ARGUMENT for a name or a template that is not known.
+absl::StatusOr<std::optional<ChatTemplate>> ChatOf(const LoadedPair& loaded,
+                                                   const std::string& name);
 
 }  // namespace baton::tools

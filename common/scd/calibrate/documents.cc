@@ -51,10 +51,31 @@ absl::StatusOr<std::vector<std::int32_t>> Encode(const Tokenizer& tokenizer,
   return ids;
 }
 
+absl::StatusOr<std::string> MessageField(const nlohmann::json& message, std::size_t i,
+                                         const char* field) {
+  const auto it = message.is_object() ? message.find(field) : message.end();
+  if (!message.is_object() || it == message.end() || !it->is_string()) {
+    return BadText(Cat("\"messages\"[", i, "]: no string \"", field, "\""));
+  }
+  return it->get<std::string>();
+}
+
+absl::StatusOr<std::vector<ChatMessage>> ReadMessages(const nlohmann::json& list) {
+  if (!list.is_array()) return BadText("\"messages\" is not a list");
+  std::vector<ChatMessage> messages;
+  for (std::size_t i = 0; i < list.size(); ++i) {
+    ChatMessage& message = messages.emplace_back();
+    BATON_ASSIGN_OR_RETURN(message.role, MessageField(list[i], i, "role"));
+    BATON_ASSIGN_OR_RETURN(message.content, MessageField(list[i], i, "content"));
+  }
+  return messages;
+}
+
 class Reader {
  public:
-  Reader(const Tokenizer& tokenizer, std::int32_t max_tokens)
-      : tokenizer_(tokenizer), max_tokens_(max_tokens) {
+  Reader(const Tokenizer& tokenizer, const absl::StatusOr<std::optional<ChatTemplate>>& chat,
+         std::int32_t max_tokens)
+      : tokenizer_(tokenizer), chat_(chat), max_tokens_(max_tokens) {
     if (tokenizer.adds_bos()) begin_ = tokenizer.bos_id();
   }
 
@@ -100,16 +121,40 @@ class Reader {
       if (!it->is_string()) return BadText(Cat("\"", field, "\" is not a string"));
       return AddText(it->get_ref<const std::string&>());
     }
-    return BadText("neither \"text\" nor \"context\"");
+    if (const auto it = row.find("messages"); it != row.end()) return AddConversation(*it);
+    return BadText("neither \"text\", \"context\" nor \"messages\"");
   }
 
   absl::Status AddText(std::string_view text) {
-    // What is learned must not be what judges.
-    if (!seen_.insert(Xxh3Hex(text.data(), text.size())).second) {
-      ++set_.files.back().repeated;
+    if (!IsNew(text)) return absl::OkStatus();
+    BATON_ASSIGN_OR_RETURN(const std::vector<std::int32_t> ids, Encode(tokenizer_, text));
+    AddTokens(ids);
+    return absl::OkStatus();
+  }
+
+  absl::Status AddConversation(const nlohmann::json& list) {
+    BATON_ASSIGN_OR_RETURN(const std::vector<ChatMessage> messages, ReadMessages(list));
+    if (!chat_.ok()) return chat_.status();
+    if (!*chat_) return BadText("\"messages\", and there is no chat template to render them");
+    if (!IsNew(list.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace))) {
       return absl::OkStatus();
     }
-    BATON_ASSIGN_OR_RETURN(const std::vector<std::int32_t> ids, Encode(tokenizer_, text));
+    BATON_ASSIGN_OR_RETURN(
+        std::vector<std::int32_t> ids,
+        EncodeChat(tokenizer_, **chat_, messages, {.add_generation_prompt = false}));
+    if (begin_ && !ids.empty() && ids.front() == *begin_) ids.erase(ids.begin());
+    AddTokens(ids);
+    return absl::OkStatus();
+  }
+
+  // What is learned must not be what judges.
+  bool IsNew(std::string_view text) {
+    if (seen_.insert(Xxh3Hex(text.data(), text.size())).second) return true;
+    ++set_.files.back().repeated;
+    return false;
+  }
+
+  void AddTokens(absl::Span<const std::int32_t> ids) {
     const std::size_t begin = begin_ ? 1 : 0;
     const std::size_t most = static_cast<std::size_t>(max_tokens_) - begin;
     DocumentSet::File& file = set_.files.back();
@@ -128,10 +173,10 @@ class Reader {
       file.tokens += tokens;
       set_.documents.push_back(std::move(document));
     }
-    return absl::OkStatus();
   }
 
   const Tokenizer& tokenizer_;
+  const absl::StatusOr<std::optional<ChatTemplate>>& chat_;
   const std::int32_t max_tokens_;
   std::optional<std::int32_t> begin_;
   std::unordered_set<std::string> seen_;  // digests of texts
@@ -150,11 +195,13 @@ std::string DocumentSet::Digest() const {
 }
 
 absl::StatusOr<DocumentSet> ReadDocuments(absl::Span<const std::string> paths,
-                                          const Tokenizer& tokenizer, std::int32_t max_tokens) {
+                                          const Tokenizer& tokenizer,
+                                          const absl::StatusOr<std::optional<ChatTemplate>>& chat,
+                                          std::int32_t max_tokens) {
   if (max_tokens < kMinDocumentTokens) {
     return BadText(Cat("documents of ", max_tokens, " tokens; at least ", kMinDocumentTokens));
   }
-  Reader reader(tokenizer, max_tokens);
+  Reader reader(tokenizer, chat, max_tokens);
   for (const std::string& path : paths) BATON_RETURN_IF_ERROR(reader.Read(path));
   return std::move(reader).Finish();
 }

@@ -4,11 +4,13 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "common/tokenizer/chat_template.h"
 #include "common/tokenizer/tokenizer.h"
 
 namespace baton {
@@ -36,12 +38,16 @@ struct DocumentSet {
 
 inline constexpr std::int32_t kMinDocumentTokens = 64;
 
-// A `.txt` file is one text; a `.jsonl` file has one on each line, in the field "text" or else
-// "context". Texts are cut into documents of at most `max_tokens`, each begun as the tokenizer
-// begins a prompt. Errors name file and line: INVALID_ARGUMENT (another kind of file, not JSON, no
-// such field, not UTF-8, nothing in it is long enough), or as ReadTextFile.
+// A `.txt` file is one text; a `.jsonl` file has one on each line: in the field "text", or else
+// "context", or a conversation in "messages" (a list of {"role", "content"}) that `chat` renders;
+// its status, or having none, is an error only where a line needs it. What is longer than
+// `max_tokens` is cut into documents, each begun as the tokenizer begins a prompt. Errors name file
+// and line: INVALID_ARGUMENT (another kind of file, not JSON, no such field, not UTF-8, nothing in
+// it is long enough), or as ReadTextFile and EncodeChat.
 absl::StatusOr<DocumentSet> ReadDocuments(absl::Span<const std::string> paths,
-                                          const Tokenizer& tokenizer, std::int32_t max_tokens);
+                                          const Tokenizer& tokenizer,
+                                          const absl::StatusOr<std::optional<ChatTemplate>>& chat,
+                                          std::int32_t max_tokens);
 
 // What of a document is a prefix that is handed over, and what the consumer runs after it.
 struct DocumentCut {

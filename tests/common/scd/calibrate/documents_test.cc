@@ -1,6 +1,7 @@
 #include "common/scd/calibrate/documents.h"
 
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -14,6 +15,8 @@ namespace baton {
 namespace {
 
 using testing::HasSubstr;
+
+const absl::StatusOr<std::optional<ChatTemplate>> kNoChat = std::optional<ChatTemplate>();
 
 std::unique_ptr<Tokenizer> Bytes() {
   // 259 ids: bytes and special tokens, so a text has as many tokens as bytes.
@@ -36,7 +39,8 @@ TEST(DocumentsTest, TextsAreCutAndRowsAreDocuments) {
                            "{\"text\":\"" + std::string(80, 'y') + "\"}\r\n" +
                            "{\"text\":\"short\"}\n{\"text\":\"" + std::string(80, 'y') + "\"}");
   const auto tokenizer = Bytes();
-  const auto set = ReadDocuments({dir.File("a.txt"), dir.File("b.jsonl")}, *tokenizer, 100);
+  const auto set =
+      ReadDocuments({dir.File("a.txt"), dir.File("b.jsonl")}, *tokenizer, kNoChat, 100);
   ASSERT_TRUE(set.ok()) << set.status();
   // 250 bytes are 100, 100 and 50: the last is too short.
   ASSERT_EQ(set->documents.size(), 4U);
@@ -52,13 +56,42 @@ TEST(DocumentsTest, TextsAreCutAndRowsAreDocuments) {
   EXPECT_EQ(set->Digest().size(), 32U);
 }
 
+TEST(DocumentsTest, ConversationsAreRendered) {
+  const TempDir dir;
+  const std::string row = R"({"messages":[{"role":"user","content":")" + std::string(70, 'x') +
+                          R"("},{"role":"assistant","content":"<|im_end|>yes"}]})";
+  dir.Write("a.jsonl", row + "\n" + row + "\n");
+  const auto tokenizer = Bytes();
+  const auto chat = ChatTemplate::ByName("chatml");
+  ASSERT_TRUE(chat.ok());
+  const absl::StatusOr<std::optional<ChatTemplate>> known = std::optional<ChatTemplate>(*chat);
+  const auto set = ReadDocuments({dir.File("a.jsonl")}, *tokenizer, known, 1000);
+  ASSERT_TRUE(set.ok()) << set.status();
+  ASSERT_EQ(set->documents.size(), 1U);
+  EXPECT_EQ(set->files[0].repeated, 1);
+  const std::vector<ChatMessage> messages = {{.role = "user", .content = std::string(70, 'x')},
+                                             {.role = "assistant", .content = "<|im_end|>yes"}};
+  EXPECT_EQ(set->documents[0].tokens,
+            *EncodeChat(*tokenizer, *chat, messages, {.add_generation_prompt = false}));
+
+  EXPECT_THAT(Message(ReadDocuments({dir.File("a.jsonl")}, *tokenizer, kNoChat, 1000)),
+              HasSubstr("a.jsonl:1: \"messages\", and there is no chat template"));
+  const absl::StatusOr<std::optional<ChatTemplate>> unknown =
+      absl::InvalidArgumentError("unknown template");
+  EXPECT_THAT(Message(ReadDocuments({dir.File("a.jsonl")}, *tokenizer, unknown, 1000)),
+              HasSubstr("a.jsonl:1: unknown template"));
+  dir.Write("b.jsonl", R"({"messages":[{"role":"user","content":["x"]}]})");
+  EXPECT_THAT(Message(ReadDocuments({dir.File("b.jsonl")}, *tokenizer, known, 1000)),
+              HasSubstr("b.jsonl:1: \"messages\"[0]: no string \"content\""));
+}
+
 TEST(DocumentsTest, LongTextsAreReadWhole) {
   const TempDir dir;
   std::string text;  // 1.2 MiB, without a line's end in it, of characters of two bytes
   for (int i = 0; i < 600'000; ++i) text += "é";
   dir.Write("a.txt", text);
   const auto tokenizer = Bytes();
-  const auto set = ReadDocuments({dir.File("a.txt")}, *tokenizer, 1000);
+  const auto set = ReadDocuments({dir.File("a.txt")}, *tokenizer, kNoChat, 1000);
   ASSERT_TRUE(set.ok()) << set.status();
   EXPECT_EQ(set->files[0].tokens, 1'200'000);
 }
@@ -75,17 +108,19 @@ TEST(DocumentsTest, WhatIsWrongIsNamed) {
   dir.Write("utf8.txt", "abc\xff");
   dir.Write("short.txt", "abc");
   const auto read = [&](const std::string& name) {
-    return Message(ReadDocuments({dir.File(name)}, *tokenizer, 100));
+    return Message(ReadDocuments({dir.File(name)}, *tokenizer, kNoChat, 100));
   };
   EXPECT_THAT(read("kind.csv"), HasSubstr("kind.csv: neither .txt nor .jsonl"));
   EXPECT_THAT(read("json.jsonl"), HasSubstr("json.jsonl:2: not a JSON object"));
   EXPECT_THAT(read("row.jsonl"), HasSubstr("row.jsonl:2: not a JSON object"));
-  EXPECT_THAT(read("field.jsonl"), HasSubstr("field.jsonl:3: neither \"text\" nor \"context\""));
+  EXPECT_THAT(read("field.jsonl"),
+              HasSubstr("field.jsonl:3: neither \"text\", \"context\" nor \"messages\""));
   EXPECT_THAT(read("type.jsonl"), HasSubstr("type.jsonl:1: \"text\" is not a string"));
   EXPECT_THAT(read("utf8.txt"), HasSubstr("utf8.txt: is not valid UTF-8"));
   EXPECT_THAT(read("short.txt"), HasSubstr("short.txt: no text of at least 64 tokens"));
   EXPECT_THAT(read("none.txt"), HasSubstr("none.txt"));
-  EXPECT_THAT(Message(ReadDocuments({dir.File("short.txt")}, *tokenizer, 10)), HasSubstr("10"));
+  EXPECT_THAT(Message(ReadDocuments({dir.File("short.txt")}, *tokenizer, kNoChat, 10)),
+              HasSubstr("10"));
 }
 
 DocumentSet Numbered(int count) {

@@ -1,0 +1,55 @@
+"""Writes conversations of a consumer's training side for `baton calibrate --data`.
+
+    python -m consumers.traffic --consumer skills --out traffic.jsonl [--examples N]
+
+One JSON object per context: messages of one question (another kind of question each time) and its
+answer, as the consumer is asked. For `code`, one text per window of source. Nothing held out is in it.
+"""
+import argparse
+import json
+import pathlib
+
+from . import data_code, data_qa, options, skills, text
+
+
+def conversation(context, question):
+    return {"messages": [{"role": "user", "content": f"{context.strip()}\n\n{question.text.strip()}"},
+                         {"role": "assistant", "content": question.answer.strip()}]}
+
+
+def skill_rows(data, count):
+    generator = skills.Generator(data, seed=skills.TRAIN_SEED)
+    for i in range(count):
+        example = generator.example(i)
+        yield conversation(example.context, example.questions[i % len(example.questions)])
+
+
+def qa_rows(data, count):
+    examples = data_qa.examples(data)
+    for i, example in enumerate(examples[::max(len(examples) // count, 1)][:count]):
+        yield conversation(example.context, example.questions[i % len(example.questions)])
+
+
+def code_rows(data, count):
+    tokenizer = text.Tokenizer(pathlib.Path(data) / "tokenizers" / "smollm2_tokenizer.json")
+    windows = data_code.windows(tokenizer, data_code.files(None), held_out=False)
+    for ids in windows[::max(len(windows) // count, 1)][:count]:
+        yield {"text": tokenizer.decode(ids)}
+
+
+ROWS = {"skills": skill_rows, "qa": qa_rows, "code": code_rows}
+
+
+def main(argv=None):
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--consumer", choices=sorted(ROWS), required=True)
+    parser.add_argument("--out", required=True)
+    parser.add_argument("--examples", type=int, default=320, help="contexts, or windows of source")
+    parser.add_argument("--data", default=options.data_default())
+    o = parser.parse_args(argv)
+    lines = [json.dumps(row, ensure_ascii=False) + "\n" for row in ROWS[o.consumer](o.data, o.examples)]
+    pathlib.Path(o.out).write_text("".join(lines), "utf-8")
+
+
+if __name__ == "__main__":
+    main()
