@@ -70,6 +70,7 @@ class Command {
     const double raw = RawBytesPerToken(loaded.pair.producer.model->config());
     if (o.bytes_per_token == 0) o.bytes_per_token = raw * kProfiles.at(options_.profile);
     o.progress = progress;
+    o.checkpoints = options_.out + ".part.";
     BATON_ASSIGN_OR_RETURN(
         const DocumentSet set,
         ReadDocuments(options_.data, *loaded.tokenizer, ChatOf(loaded, options_.chat_template),
@@ -77,6 +78,7 @@ class Command {
     BATON_ASSIGN_OR_RETURN(const CalibrationResult result,
                            Calibrate(loaded.pair, set, o, *executor_));
     BATON_RETURN_IF_ERROR(SaveCodec(result.codec, options_.out, o.storage));
+    RemoveCheckpoints();
     Print(result, raw);
     return absl::OkStatus();
   }
@@ -89,6 +91,13 @@ class Command {
       return absl::InvalidArgumentError(Cat("--out ", options_.out, ": not a file in a folder"));
     }
     return absl::OkStatus();
+  }
+
+  void RemoveCheckpoints() const {
+    for (const char* name : {kTrainedName, kPatchedTrainedName}) {
+      std::error_code ignored;
+      std::filesystem::remove(Cat(options_.calibration.checkpoints, name), ignored);
+    }
   }
 
   // "off", so many layers at most, or those with these numbers.

@@ -109,7 +109,7 @@ class Calibration {
       codecs_.push_back(std::move(codec));
     }
     // From the first candidate, raw.
-    if (options_.epochs > 0) BATON_RETURN_IF_ERROR(AddTrained(0, options_.epochs, "trained"));
+    if (options_.epochs > 0) BATON_RETURN_IF_ERROR(AddTrained(0, options_.epochs, kTrainedName));
     return patches() ? Patch(statistics, metrics) : absl::OkStatus();
   }
 
@@ -175,7 +175,7 @@ class Calibration {
     AddCandidate(candidates_[base].spec, "patched",
                  WithPatches(start, patched.layers, patch_->layers()));
     if (options_.patch_epochs == 0) return absl::OkStatus();
-    return AddTrained(codecs_.size() - 1, options_.patch_epochs, "patched_trained");
+    return AddTrained(codecs_.size() - 1, options_.patch_epochs, kPatchedTrainedName);
   }
 
   // Of a codec whose encoder is rounded already.
@@ -192,13 +192,14 @@ class Calibration {
 
   // The candidate `from` with a decoder trained for what the consumer says.
   absl::Status AddTrained(std::size_t from, int epochs, const std::string& name) {
-    BATON_ASSIGN_OR_RETURN(KlTrainingResult trained, TrainFrom(codecs_[from], epochs));
+    BATON_ASSIGN_OR_RETURN(KlTrainingResult trained, TrainFrom(codecs_[from], epochs, name));
     AddCandidate(candidates_[from].spec, name, std::move(trained.codec));
     candidates_.back().judged_kl = std::move(trained.judged_kl);
     return absl::OkStatus();
   }
 
-  absl::StatusOr<KlTrainingResult> TrainFrom(const Codec& start, int epochs) const {
+  absl::StatusOr<KlTrainingResult> TrainFrom(const Codec& start, int epochs,
+                                             const std::string& name) const {
     absl::Span<const Document* const> documents(split_.learned);
     if (static_cast<std::int64_t>(documents.size()) > options_.train_documents) {
       documents = documents.first(static_cast<std::size_t>(options_.train_documents));
@@ -216,6 +217,7 @@ class Calibration {
       training.judges = std::max(training.judges, std::min(options_.patch_documents, count / 2));
     }
     training.seed = options_.seed;
+    if (!options_.checkpoints.empty()) training.checkpoint = Cat(options_.checkpoints, name);
     training.progress = options_.progress;
     return TrainDecoder(pair_.producer, pair_.consumer, start, documents, training, executor_);
   }

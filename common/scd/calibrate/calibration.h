@@ -43,6 +43,9 @@ struct CalibrationPair {
 };
 
 inline constexpr std::size_t kMaxRidges = 8;
+// Names of candidates that are trained.
+inline constexpr char kTrainedName[] = "trained";
+inline constexpr char kPatchedTrainedName[] = "patched_trained";
 
 struct CalibrationOptions {
   CodeSource source = CodeSource::kHidden;
@@ -74,6 +77,9 @@ struct CalibrationOptions {
   std::int64_t sample_rows = 4096;             // of each layer, for levels
   CodecStorage storage = CodecStorage::kInt8;  // candidates are rounded to it and measured then
   std::uint64_t seed = 0;
+  // Start of the paths of files that keep finished epochs of training (KlTrainingOptions), one for
+  // each trained candidate, its name appended; they are not deleted. Empty: nothing is kept.
+  std::string checkpoints;
   CalibrationProgress progress;  // may be null
 };
 

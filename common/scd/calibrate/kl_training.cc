@@ -19,8 +19,10 @@
 #include "common/scd/calibrate/differentiable_model.h"
 #include "common/scd/calibrate/statistics.h"
 #include "common/scd/calibrate/tensors.h"
+#include "common/scd/calibrate/training_checkpoint.h"
 #include "common/scd/decoder.h"
 #include "common/scd/encoder.h"
+#include "common/weights/digest.h"
 
 namespace baton {
 namespace {
@@ -78,6 +80,8 @@ class Trainer {
         if (t.defined()) parameters_.push_back(t.set_requires_grad(true));
       }
     }
+    optimizer_ = std::make_unique<torch::optim::AdamW>(
+        parameters_, torch::optim::AdamWOptions(options_.learning_rate).weight_decay(0));
   }
 
   absl::StatusOr<Lesson> Prepare(const Document& document, ModelProbe& producer,
@@ -133,11 +137,9 @@ class Trainer {
     return std::accumulate(losses.begin(), losses.end(), 0.0) / static_cast<double>(losses.size());
   }
 
-  // Mean KL while it ran.
-  double RunEpoch(int epoch, const std::vector<Lesson>& lessons, std::mt19937_64& random) {
-    std::vector<std::size_t> order(lessons.size());
-    for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
-    for (std::size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[random() % i]);
+  // Mean KL while it ran. `order`: of the lessons.
+  double RunEpoch(int epoch, const std::vector<Lesson>& lessons,
+                  const std::vector<std::size_t>& order) {
     const auto batch = static_cast<std::size_t>(options_.batch);
     const auto updates = static_cast<std::int64_t>((order.size() + batch - 1) / batch);
     double sum = 0;
@@ -167,6 +169,18 @@ class Trainer {
     }
     return sum / static_cast<double>(order.size());
   }
+
+  // What is learned by now.
+  std::vector<at::Tensor> Copy() const {
+    std::vector<at::Tensor> copy;
+    for (const at::Tensor& t : parameters_) copy.push_back(t.detach().clone());
+    return copy;
+  }
+  void Take(const std::vector<at::Tensor>& values) {
+    const at::NoGradGuard no_grad;
+    for (std::size_t i = 0; i < values.size(); ++i) parameters_[i].copy_(values[i]);
+  }
+  torch::optim::Optimizer& optimizer() { return *optimizer_; }
 
   // The codec with what is learned by now.
   Codec Learned() const {
@@ -219,10 +233,6 @@ class Trainer {
   }
 
   void Update(std::int64_t update, std::int64_t updates) {
-    if (!optimizer_) {
-      optimizer_ = std::make_unique<torch::optim::AdamW>(
-          parameters_, torch::optim::AdamWOptions(options_.learning_rate).weight_decay(0));
-    }
     const double at = static_cast<double>(update + 1) / static_cast<double>(updates);
     const double rate =
         at < options_.warmup
@@ -246,6 +256,52 @@ class Trainer {
   std::vector<at::Tensor> parameters_;
   std::unique_ptr<torch::optim::AdamW> optimizer_;
 };
+
+// Everything that decides what a training ends in, but for the models, which the codec names.
+std::string TrainingKey(const Codec& start, absl::Span<const Document* const> documents,
+                        const KlTrainingOptions& o) {
+  std::string text = Cat(start.Digest(), " rank ", o.rank, " epochs ", o.epochs, " batch ", o.batch,
+                         " rate ", o.learning_rate, " warmup ", o.warmup, " prefix ", o.prefix,
+                         " continuation ", o.continuation, " judges ", o.judges, " seed ", o.seed);
+  for (const Document* d : documents) {
+    text += Xxh3Hex(d->tokens.data(), d->tokens.size() * sizeof(d->tokens[0]));
+  }
+  return Xxh3Hex(text.data(), text.size());
+}
+
+std::vector<std::size_t> Shuffled(std::size_t count, std::mt19937_64& random) {
+  std::vector<std::size_t> order(count);
+  std::iota(order.begin(), order.end(), 0);
+  for (std::size_t i = count; i > 1; --i) std::swap(order[i - 1], order[random() % i]);
+  return order;
+}
+
+// All epochs that are not done yet; `state.best` is what they end in.
+absl::Status RunEpochs(const std::string& key, const std::vector<Lesson>& learned,
+                       const std::vector<Lesson>& judges, const KlTrainingOptions& options,
+                       Trainer& trainer, TrainingState& state) {
+  state.parameters = trainer.Copy();
+  if (!options.checkpoint.empty() &&
+      LoadTraining(options.checkpoint, key, state, trainer.optimizer())) {
+    trainer.Take(state.parameters);
+  } else {
+    state.judged_kl = {trainer.Judge(judges)};
+  }
+  std::mt19937_64 random(options.seed);
+  for (int epoch = 0; epoch < options.epochs; ++epoch) {
+    const std::vector<std::size_t> order = Shuffled(learned.size(), random);
+    if (epoch < state.epochs) continue;
+    const double best = *std::min_element(state.judged_kl.begin(), state.judged_kl.end());
+    state.learned_kl.push_back(trainer.RunEpoch(epoch, learned, order));
+    state.judged_kl.push_back(trainer.Judge(judges));
+    state.epochs = epoch + 1;
+    state.parameters = trainer.Copy();
+    if (state.judged_kl.back() < best) state.best = state.parameters;
+    if (options.checkpoint.empty()) continue;
+    BATON_RETURN_IF_ERROR(SaveTraining(options.checkpoint, key, state, trainer.optimizer()));
+  }
+  return absl::OkStatus();
+}
 
 }  // namespace
 
@@ -275,14 +331,12 @@ absl::StatusOr<KlTrainingResult> TrainDecoder(const ProbedModel& producer,
       }
     }
   }
-  std::mt19937_64 random(options.seed);
-  KlTrainingResult result{start, {trainer.Judge(judges)}, {}};
-  double best = result.judged_kl[0];
-  for (int epoch = 0; epoch < options.epochs; ++epoch) {
-    result.learned_kl.push_back(trainer.RunEpoch(epoch, learned, random));
-    result.judged_kl.push_back(trainer.Judge(judges));
-    if (result.judged_kl.back() >= best) continue;
-    best = result.judged_kl.back();
+  TrainingState state;
+  BATON_RETURN_IF_ERROR(
+      RunEpochs(TrainingKey(start, documents, options), learned, judges, options, trainer, state));
+  KlTrainingResult result{start, std::move(state.judged_kl), std::move(state.learned_kl)};
+  if (!state.best.empty()) {
+    trainer.Take(state.best);
     result.codec = trainer.Learned();
   }
   return result;

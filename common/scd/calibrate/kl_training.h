@@ -15,6 +15,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -37,6 +38,9 @@ struct KlTrainingOptions {
   std::int32_t continuation = 128;  // after it, at most
   std::int64_t judges = 8;          // documents that choose the epoch
   std::uint64_t seed = 0;
+  // File that keeps every finished epoch, so that the same training, cut short, goes on from there
+  // to the same codec; that of another training is begun anew. Empty: none is kept.
+  std::string checkpoint;
   CalibrationProgress progress;  // in documents; may be null
 };
 
@@ -49,7 +53,7 @@ struct KlTrainingResult {
 
 // Keeps codes, the consumer's first rows and its predictions of every document: for a vocabulary of
 // 49,152 about 13 MB each. INVALID_ARGUMENT when there are not more documents than judges;
-// RESOURCE_EXHAUSTED. Throws c10::Error.
+// RESOURCE_EXHAUSTED; UNAVAILABLE for the checkpoint. Throws c10::Error.
 absl::StatusOr<KlTrainingResult> TrainDecoder(const ProbedModel& producer,
                                               const ProbedModel& consumer, const Codec& start,
                                               absl::Span<const Document* const> documents,

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <string>
+#include <string_view>
 
 #include "common/base/ids.h"
 #include "gmock/gmock.h"
@@ -119,6 +120,47 @@ TEST_F(KlTrainingTest, TooFewDocumentsAreRefused) {
                                    absl::MakeConstSpan(documents_).first(4), options_, executor_);
   EXPECT_EQ(result.status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(result.status().message()), HasSubstr("documents: 4, of which 4 choose"));
+}
+
+TEST_F(KlTrainingTest, GoesOnWhereItWasCutShort) {
+  const Codec start = Start();
+  const auto whole = TrainDecoder(producer_, consumer_, start, documents_, options_, executor_);
+  ASSERT_TRUE(whole.ok()) << whole.status();
+
+  options_.checkpoint = dir_.File("a.training");
+  // Cut short in the third epoch: the file of the second one is there.
+  struct Cut {};
+  options_.progress = [](std::string_view stage, std::int64_t, std::int64_t) {
+    if (stage.find("epoch 3") != std::string_view::npos) throw Cut();
+  };
+  EXPECT_THROW((void)TrainDecoder(producer_, consumer_, start, documents_, options_, executor_),
+               Cut);
+  ASSERT_TRUE(std::filesystem::exists(options_.checkpoint));
+  int epochs = 0;
+  options_.progress = [&](std::string_view stage, std::int64_t done, std::int64_t total) {
+    if (stage.find("epoch") != std::string_view::npos && done == total) ++epochs;
+  };
+  const auto resumed = TrainDecoder(producer_, consumer_, start, documents_, options_, executor_);
+  ASSERT_TRUE(resumed.ok()) << resumed.status();
+  EXPECT_EQ(epochs, 1);
+  EXPECT_EQ(resumed->judged_kl, whole->judged_kl);
+  EXPECT_EQ(resumed->learned_kl, whole->learned_kl);
+  EXPECT_EQ(resumed->codec.Digest(), whole->codec.Digest());
+
+  // Of another training, or no checkpoint at all: from the start.
+  options_.seed = 6;
+  epochs = 0;
+  ASSERT_TRUE(TrainDecoder(producer_, consumer_, start, documents_, options_, executor_).ok());
+  EXPECT_EQ(epochs, 3);
+  dir_.Write("a.training", "torn");
+  epochs = 0;
+  ASSERT_TRUE(TrainDecoder(producer_, consumer_, start, documents_, options_, executor_).ok());
+  EXPECT_EQ(epochs, 3);
+  options_.checkpoint = dir_.File("no/such/folder/a.training");
+  const auto unwritable =
+      TrainDecoder(producer_, consumer_, start, documents_, options_, executor_);
+  EXPECT_EQ(unwritable.status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(std::string(unwritable.status().message()), HasSubstr("a.training"));
 }
 
 }  // namespace
