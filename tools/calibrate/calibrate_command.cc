@@ -94,7 +94,7 @@ class Command {
   }
 
   void RemoveCheckpoints() const {
-    for (const char* name : {kTrainedName, kPatchedTrainedName}) {
+    for (const char* name : CheckpointNames()) {
       std::error_code ignored;
       std::filesystem::remove(Cat(options_.calibration.checkpoints, name), ignored);
     }

@@ -10,12 +10,18 @@
 #include "common/base/strings.h"
 #include "common/scd/calibrate/fisher.h"
 #include "common/scd/calibrate/kl_training.h"
+#include "common/scd/calibrate/patch_journal.h"
 #include "common/scd/calibrate/prefix_way.h"
 #include "common/scd/calibrate/report.h"
 #include "common/scd/calibrate/tensors.h"
 
 namespace baton {
 namespace {
+
+// Names of candidates that are trained, and of what is kept of the choice of patches.
+constexpr char kTrainedName[] = "trained";
+constexpr char kPatchedTrainedName[] = "patched_trained";
+constexpr char kPatchesName[] = "patches";
 
 absl::Status Bad(const std::string& what) { return absl::InvalidArgumentError(what); }
 
@@ -113,6 +119,16 @@ class Calibration {
     return patches() ? Patch(statistics, metrics) : absl::OkStatus();
   }
 
+  std::string CheckpointPath(const std::string& name) const {
+    return options_.checkpoints.empty() ? "" : Cat(options_.checkpoints, name);
+  }
+
+  // What decides what a set of patches is worth.
+  std::string PatchKey(const Codec& start, const Codec& patched) const {
+    return Cat(start.Digest(), " ", patched.Digest(), " prefix ", options_.prefix, " continuation ",
+               options_.continuation, " ", TokensDigest(PatchDocuments()));
+  }
+
   bool patches() const { return options_.patch.choice != PatchChoice::kOff; }
 
   // Documents of training that do not train, or the first of all.
@@ -159,7 +175,7 @@ class Calibration {
     BATON_RETURN_IF_ERROR(CheckCodec(patched));
     const PrefixWay with = CodedWay("patched", patched, pair_.consumer, executor_);
     std::int64_t judged = 0;
-    const auto judge = [&](const std::vector<std::vector<std::size_t>>& sets)
+    const PatchJudge judge = [&](const std::vector<std::vector<std::size_t>>& sets)
         -> absl::StatusOr<std::vector<double>> {
       std::vector<PrefixWay> mixed;
       for (const auto& layers : sets) mixed.push_back(MixedWay("", ways[base], with, layers));
@@ -167,10 +183,11 @@ class Calibration {
       if (options_.progress) options_.progress("choosing patches", judged, judged);
       return Kl(mixed);
     };
+    PatchJournal journal(CheckpointPath(kPatchesName), PatchKey(start, patched));
     // A trained candidate has the codes of raw.
     const std::vector<double>& own = candidates_[base].relative_error;
     BATON_ASSIGN_OR_RETURN(patch_, SelectPatches(own.empty() ? candidates_[0].relative_error : own,
-                                                 options_.patch, judge));
+                                                 options_.patch, journal.Remember(judge)));
     if (patch_->count == 0) return absl::OkStatus();
     AddCandidate(candidates_[base].spec, "patched",
                  WithPatches(start, patched.layers, patch_->layers()));
@@ -217,7 +234,7 @@ class Calibration {
       training.judges = std::max(training.judges, std::min(options_.patch_documents, count / 2));
     }
     training.seed = options_.seed;
-    if (!options_.checkpoints.empty()) training.checkpoint = Cat(options_.checkpoints, name);
+    training.checkpoint = CheckpointPath(name);
     training.progress = options_.progress;
     return TrainDecoder(pair_.producer, pair_.consumer, start, documents, training, executor_);
   }
@@ -333,6 +350,11 @@ class Calibration {
 };
 
 }  // namespace
+
+absl::Span<const char* const> CheckpointNames() {
+  static constexpr const char* kNames[] = {kTrainedName, kPatchedTrainedName, kPatchesName};
+  return kNames;
+}
 
 absl::Status CheckPair(const ModelConfig& p, const ModelConfig& c) {
   struct Field {

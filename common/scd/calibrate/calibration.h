@@ -43,9 +43,6 @@ struct CalibrationPair {
 };
 
 inline constexpr std::size_t kMaxRidges = 8;
-// Names of candidates that are trained.
-inline constexpr char kTrainedName[] = "trained";
-inline constexpr char kPatchedTrainedName[] = "patched_trained";
 
 struct CalibrationOptions {
   CodeSource source = CodeSource::kHidden;
@@ -77,11 +74,14 @@ struct CalibrationOptions {
   std::int64_t sample_rows = 4096;             // of each layer, for levels
   CodecStorage storage = CodecStorage::kInt8;  // candidates are rounded to it and measured then
   std::uint64_t seed = 0;
-  // Start of the paths of files that keep finished epochs of training (KlTrainingOptions), one for
-  // each trained candidate, its name appended; they are not deleted. Empty: nothing is kept.
+  // Start of the paths of files that keep what takes long: finished epochs of each trained
+  // candidate (KlTrainingOptions) and what sets of patches are worth (PatchJournal). Names from
+  // CheckpointNames() are appended; the files are not deleted. Empty: nothing is kept.
   std::string checkpoints;
   CalibrationProgress progress;  // may be null
 };
+
+absl::Span<const char* const> CheckpointNames();
 
 // Documents are at most this long.
 inline std::int32_t DocumentTokens(const CalibrationOptions& options) {

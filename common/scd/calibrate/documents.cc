@@ -185,13 +185,19 @@ class Reader {
 
 }  // namespace
 
-std::string DocumentSet::Digest() const {
+std::string TokensDigest(absl::Span<const Document* const> documents) {
   PartDigest digest;
-  for (const Document& d : documents) {
-    digest.Add({reinterpret_cast<const char*>(d.tokens.data()),
-                d.tokens.size() * sizeof(d.tokens.front())});
+  for (const Document* d : documents) {
+    digest.Add({reinterpret_cast<const char*>(d->tokens.data()),
+                d->tokens.size() * sizeof(d->tokens.front())});
   }
   return digest.Hex();
+}
+
+std::string DocumentSet::Digest() const {
+  std::vector<const Document*> all;
+  for (const Document& d : documents) all.push_back(&d);
+  return TokensDigest(all);
 }
 
 absl::StatusOr<DocumentSet> ReadDocuments(absl::Span<const std::string> paths,

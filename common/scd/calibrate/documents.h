@@ -32,9 +32,12 @@ struct DocumentSet {
   std::vector<File> files;
   std::vector<Document> documents;
 
-  // 32 hex digits over the documents' tokens, in order.
+  // TokensDigest of all.
   std::string Digest() const;
 };
+
+// 32 hex digits over the tokens of these, in their order.
+std::string TokensDigest(absl::Span<const Document* const> documents);
 
 inline constexpr std::int32_t kMinDocumentTokens = 64;
 

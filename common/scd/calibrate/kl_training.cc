@@ -260,12 +260,10 @@ class Trainer {
 // Everything that decides what a training ends in, but for the models, which the codec names.
 std::string TrainingKey(const Codec& start, absl::Span<const Document* const> documents,
                         const KlTrainingOptions& o) {
-  std::string text = Cat(start.Digest(), " rank ", o.rank, " epochs ", o.epochs, " batch ", o.batch,
-                         " rate ", o.learning_rate, " warmup ", o.warmup, " prefix ", o.prefix,
-                         " continuation ", o.continuation, " judges ", o.judges, " seed ", o.seed);
-  for (const Document* d : documents) {
-    text += Xxh3Hex(d->tokens.data(), d->tokens.size() * sizeof(d->tokens[0]));
-  }
+  const std::string text =
+      Cat(start.Digest(), " rank ", o.rank, " epochs ", o.epochs, " batch ", o.batch, " rate ",
+          o.learning_rate, " warmup ", o.warmup, " prefix ", o.prefix, " continuation ",
+          o.continuation, " judges ", o.judges, " seed ", o.seed, " ", TokensDigest(documents));
   return Xxh3Hex(text.data(), text.size());
 }
 
