@@ -17,6 +17,7 @@ CalibrationOptions Options(double bytes) {
   CalibrationOptions o;
   o.bytes_per_token = bytes;
   o.metric = Metric::kHeuristic;
+  o.ridges = {0.1};
   o.epochs = 0;
   o.max_tokens = 3000;
   o.prefix = 96;
@@ -71,8 +72,12 @@ TEST(CalibrationTest, CodecKeepsTheBudgetAndIsTheBestCandidate) {
 // states, and nearly so above: aligned codes must beat the base's own K/V, coded or not.
 TEST(CalibrationTest, AlignmentWinsWhereTheConsumersKvIsAMapOfTheStates) {
   TinyPair tiny(1.0f);
-  const CalibrationResult r = Made(tiny, Options(192));
-  EXPECT_EQ(r.chosen, "closed");
+  CalibrationOptions options = Options(192);
+  options.ridges = {0.1, 0.001};
+  const CalibrationResult r = Made(tiny, options);
+  ASSERT_EQ(r.scores.ways.size(), 4U);
+  EXPECT_EQ(r.chosen, "closed@0.001");
+  EXPECT_LT(Way(r, "closed@0.001").kl, Way(r, "closed").kl);
   EXPECT_LT(Way(r, "closed").kl, Way(r, "uncoded").kl);
 }
 
