@@ -81,6 +81,7 @@ config::Section<ModelEntry> ModelEntrySection() {
       .Help("Tokens of prompt and completion; 0: what the model was made for.");
   s.Enum("kv_dtype", &ModelEntry::kv_dtype, DTypeNames()).Help("How K and V are stored.");
   s.StringList("codecs", &ModelEntry::codecs)
+      .ExpandEnv()
       .Help(
           "Codec files of `baton calibrate` that this model is the producer or the consumer of. A "
           "prefill node encodes with all of them, a decode node decodes with the first that makes "

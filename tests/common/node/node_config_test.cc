@@ -1,5 +1,6 @@
 #include "common/node/node_config.h"
 
+#include <cstdlib>
 #include <fstream>
 #include <sstream>
 
@@ -30,6 +31,20 @@ TEST(NodeConfigTest, ModelEntry) {
   auto bad = config::Parse(ModelEntrySection(), "name: m\npath: /x\nkv_dtype: int3\n", "f.yaml");
   EXPECT_THAT(std::string(bad.status().message()),
               AllOf(HasSubstr("f.yaml:3"), HasSubstr("kv_dtype"), HasSubstr("bf16")));
+}
+
+TEST(NodeConfigTest, FilesOfAModelExpandTheEnvironment) {
+  ASSERT_EQ(setenv("BATON_TEST_FILES", "/srv", 1), 0);
+  const auto e = config::Parse(ModelEntrySection(),
+                               "name: m\npath: ${BATON_TEST_FILES}/x.gguf\n"
+                               "adapter: ${BATON_TEST_FILES}/lora\n"
+                               "codecs: ['${BATON_TEST_FILES}/a', b]\n",
+                               "f.yaml");
+  unsetenv("BATON_TEST_FILES");
+  ASSERT_TRUE(e.ok()) << e.status();
+  EXPECT_EQ(e->path, "/srv/x.gguf");
+  EXPECT_EQ(e->adapter, "/srv/lora");
+  EXPECT_THAT(e->codecs, testing::ElementsAre("/srv/a", "b"));
 }
 
 TEST(NodeConfigTest, MemoryAutoIsNotSet) {
