@@ -80,13 +80,11 @@ afternoon the fog came in and the horn was sounded twice. The brass lantern is i
 lantern to the workshop. A boy asked whether the goat in the diary had a name, and nobody knew. Later, the brass \
 lantern was taken to the chapel by Emre Sato. The shop sold thirty postcards and all of the hot chocolate, and at five \
 the gate was closed."
-for question in "What is the locker tag of Nora Lind? Reply with the locker tag only." \
-  "Where is the brass lantern at the end? Reply with the place only."; do
-  say "question: $question"
-  for way in "smollm2 auto" "skills scd" "skills raw" "skills oracle"; do
-    say "to ${way% *}, strategy ${way#* }:"
-    generate --model "${way% *}" --strategy "${way#* }" "$log"$'\n\n'"$question"
-  done
+question="What is the locker tag of Nora Lind? Reply with the locker tag only."
+say "question: $question"
+for way in "smollm2 auto" "skills scd" "skills raw" "skills oracle"; do
+  say "to ${way% *}, strategy ${way#* }:"
+  generate --model "${way% *}" --strategy "${way#* }" "$log"$'\n\n'"$question"
 done
 say "done in $((SECONDS - started)) s"
 
