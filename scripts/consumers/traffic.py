@@ -5,8 +5,6 @@
 One JSON object per context: messages of one question (another kind of question each time) and its
 answer, as the consumer is asked. For `code`, one text per window of source. Nothing held out is in it.
 """
-import argparse
-import json
 import pathlib
 
 from . import data_code, data_qa, options, skills, text
@@ -41,14 +39,7 @@ ROWS = {"skills": skill_rows, "qa": qa_rows, "code": code_rows}
 
 
 def main(argv=None):
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--consumer", choices=sorted(ROWS), required=True)
-    parser.add_argument("--out", required=True)
-    parser.add_argument("--examples", type=int, default=320, help="contexts, or windows of source")
-    parser.add_argument("--data", default=options.data_default())
-    o = parser.parse_args(argv)
-    lines = [json.dumps(row, ensure_ascii=False) + "\n" for row in ROWS[o.consumer](o.data, o.examples)]
-    pathlib.Path(o.out).write_text("".join(lines), "utf-8")
+    options.write_rows(__doc__, ROWS, 320, "contexts, or windows of source", argv)
 
 
 if __name__ == "__main__":
