@@ -38,6 +38,11 @@ const std::map<std::string, PatchChoice> kPatchChoices = {{"greedy", PatchChoice
                                                           {"single", PatchChoice::kSingle},
                                                           {"error", PatchChoice::kError}};
 
+// The default one always makes candidates.
+const std::map<std::string, Factorisation> kFactorisations = {
+    {FactorisationName(Factorisation::kStacked), Factorisation::kStacked},
+    {FactorisationName(Factorisation::kPca), Factorisation::kPca}};
+
 struct Options {
   PairFiles files;
   std::vector<std::string> data;
@@ -173,6 +178,10 @@ void AddOptions(CLI::App& app, Options& o) {
       ->capture_default_str()
       ->delimiter(',')
       ->check(CLI::PositiveNumber);
+  app.add_option("--factorisation", c.factorisations,
+                 "further candidates, for comparison: stacked, pca")
+      ->delimiter(',')
+      ->transform(CLI::CheckedTransformer(kFactorisations));
   app.add_option("--max-tokens", c.max_tokens, "to learn from")
       ->capture_default_str()
       ->check(CLI::Range(std::int64_t{64}, std::int64_t{1} << 40));
@@ -189,6 +198,12 @@ void AddOptions(CLI::App& app, Options& o) {
   app.add_option("--epochs", c.epochs, "of the trained candidate; 0: none is trained")
       ->capture_default_str()
       ->check(CLI::Range(0, 1000));
+  app.add_option("--train-from", c.train_from,
+                 "the candidate to train: the best one, or raw, whose codes serve every consumer "
+                 "learned from the same texts")
+      ->transform(CLI::CheckedTransformer(
+          std::map<std::string, TrainFrom>{{"best", TrainFrom::kBest}, {"raw", TrainFrom::kRaw}}))
+      ->default_str("best");
   app.add_option("--train-documents", c.train_documents, "to train with, at most")
       ->capture_default_str()
       ->check(CLI::Range(std::int64_t{2}, std::int64_t{1} << 20));

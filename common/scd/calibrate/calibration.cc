@@ -64,13 +64,20 @@ absl::Status CheckOptions(const CalibrationOptions& o, const ModelConfig& p, con
 }
 
 // raw is linear in the source, so that its ridge changes nothing.
-std::vector<CandidateSpec> Specs(const std::vector<double>& ridges) {
-  std::vector<CandidateSpec> specs = {
-      {.name = "raw", .target = CodeTarget::kProducer, .regression = {.ridge = ridges.front()}}};
-  for (const double ridge : ridges) {
+std::vector<CandidateSpec> Specs(const CalibrationOptions& options) {
+  std::vector<CandidateSpec> specs = {{.name = "raw",
+                                       .target = CodeTarget::kProducer,
+                                       .regression = {.ridge = options.ridges.front()}}};
+  for (const double ridge : options.ridges) {
     specs.push_back({.name = specs.size() == 1 ? "closed" : Cat("closed@", ridge),
                      .target = CodeTarget::kConsumer,
                      .regression = {.ridge = ridge}});
+  }
+  for (const Factorisation factorisation : options.factorisations) {
+    specs.push_back(
+        {.name = FactorisationName(factorisation),
+         .target = CodeTarget::kConsumer,
+         .regression = {.factorisation = factorisation, .ridge = options.ridges.front()}});
   }
   return specs;
 }
@@ -108,14 +115,16 @@ class Calibration {
     if (statistics.tokens == 0) return Bad("documents: nothing after their first tokens");
     BATON_ASSIGN_OR_RETURN(const TargetMetrics metrics, MakeMetrics(statistics));
     const auto budget = static_cast<std::int64_t>(std::floor(options_.bytes_per_token * 8));
-    for (const CandidateSpec& spec : Specs(options_.ridges)) {
+    for (const CandidateSpec& spec : Specs(options_)) {
       candidates_.push_back(
           MakeCandidate(spec, statistics, metrics, budget, options_.progress, executor_));
       BATON_ASSIGN_OR_RETURN(Codec codec, ToCodec(candidates_.back()));
       codecs_.push_back(std::move(codec));
     }
-    // From the first candidate, raw.
-    if (options_.epochs > 0) BATON_RETURN_IF_ERROR(AddTrained(0, options_.epochs, kTrainedName));
+    if (options_.epochs > 0) {
+      BATON_ASSIGN_OR_RETURN(trained_from_, TrainingStart());
+      BATON_RETURN_IF_ERROR(AddTrained(trained_from_, options_.epochs, kTrainedName));
+    }
     return patches() ? Patch(statistics, metrics) : absl::OkStatus();
   }
 
@@ -155,13 +164,25 @@ class Calibration {
     return kl;
   }
 
-  // The best codec by now, and with layers patched, each within the bytes it had.
-  absl::Status Patch(const PairStatistics& statistics, const TargetMetrics& metrics) {
+  // KL of each candidate by now.
+  absl::StatusOr<std::vector<double>> CandidatesKl() const {
     std::vector<PrefixWay> ways;
     for (std::size_t i = 0; i < codecs_.size(); ++i) {
       ways.push_back(CodedWay(candidates_[i].spec.name, codecs_[i], pair_.consumer, executor_));
     }
-    BATON_ASSIGN_OR_RETURN(const std::vector<double> kl, Kl(ways));
+    return Kl(ways);
+  }
+
+  // Where training begins: at raw, or where it has the least to go.
+  absl::StatusOr<std::size_t> TrainingStart() const {
+    if (options_.train_from == TrainFrom::kRaw) return 0;
+    BATON_ASSIGN_OR_RETURN(const std::vector<double> kl, CandidatesKl());
+    return static_cast<std::size_t>(std::min_element(kl.begin(), kl.end()) - kl.begin());
+  }
+
+  // The best codec by now, and with layers patched, each within the bytes it had.
+  absl::Status Patch(const PairStatistics& statistics, const TargetMetrics& metrics) {
+    BATON_ASSIGN_OR_RETURN(const std::vector<double> kl, CandidatesKl());
     const auto base = static_cast<std::size_t>(std::min_element(kl.begin(), kl.end()) - kl.begin());
     patch_base_ = candidates_[base].spec.name;
     const Codec start = codecs_[base];
@@ -173,21 +194,22 @@ class Calibration {
                                 all);
     if (options_.storage == CodecStorage::kInt8) RoundToInt8(patched);
     BATON_RETURN_IF_ERROR(CheckCodec(patched));
+    const PrefixWay without = CodedWay(patch_base_, start, pair_.consumer, executor_);
     const PrefixWay with = CodedWay("patched", patched, pair_.consumer, executor_);
     std::int64_t judged = 0;
     const PatchJudge judge = [&](const std::vector<std::vector<std::size_t>>& sets)
         -> absl::StatusOr<std::vector<double>> {
       std::vector<PrefixWay> mixed;
-      for (const auto& layers : sets) mixed.push_back(MixedWay("", ways[base], with, layers));
+      for (const auto& layers : sets) mixed.push_back(MixedWay("", without, with, layers));
       judged += static_cast<std::int64_t>(sets.size());
       if (options_.progress) options_.progress("choosing patches", judged, judged);
       return Kl(mixed);
     };
     PatchJournal journal(CheckpointPath(kPatchesName), PatchKey(start, patched));
-    // A trained candidate has the codes of raw.
-    const std::vector<double>& own = candidates_[base].relative_error;
-    BATON_ASSIGN_OR_RETURN(patch_, SelectPatches(own.empty() ? candidates_[0].relative_error : own,
-                                                 options_.patch, journal.Remember(judge)));
+    // A trained candidate has the codes of the one it started from.
+    const std::size_t codes = candidates_[base].relative_error.empty() ? trained_from_ : base;
+    BATON_ASSIGN_OR_RETURN(patch_, SelectPatches(candidates_[codes].relative_error, options_.patch,
+                                                 journal.Remember(judge)));
     if (patch_->count == 0) return absl::OkStatus();
     AddCandidate(candidates_[base].spec, "patched",
                  WithPatches(start, patched.layers, patch_->layers()));
@@ -209,14 +231,15 @@ class Calibration {
 
   // The candidate `from` with a decoder trained for what the consumer says.
   absl::Status AddTrained(std::size_t from, int epochs, const std::string& name) {
-    BATON_ASSIGN_OR_RETURN(KlTrainingResult trained, TrainFrom(codecs_[from], epochs, name));
+    BATON_ASSIGN_OR_RETURN(KlTrainingResult trained, Train(codecs_[from], epochs, name));
     AddCandidate(candidates_[from].spec, name, std::move(trained.codec));
     candidates_.back().judged_kl = std::move(trained.judged_kl);
+    candidates_.back().trained_from = candidates_[from].spec.name;
     return absl::OkStatus();
   }
 
-  absl::StatusOr<KlTrainingResult> TrainFrom(const Codec& start, int epochs,
-                                             const std::string& name) const {
+  absl::StatusOr<KlTrainingResult> Train(const Codec& start, int epochs,
+                                         const std::string& name) const {
     absl::Span<const Document* const> documents(split_.learned);
     if (static_cast<std::int64_t>(documents.size()) > options_.train_documents) {
       documents = documents.first(static_cast<std::size_t>(options_.train_documents));
@@ -344,8 +367,9 @@ class Calibration {
   Executor& executor_;
   DocumentSplit split_;
   std::vector<Candidate> candidates_;
-  std::vector<Codec> codecs_;  // of the candidates
-  std::string patch_base_;     // candidate whose layers were patched
+  std::vector<Codec> codecs_;     // of the candidates
+  std::size_t trained_from_ = 0;  // candidate whose codes the trained one has
+  std::string patch_base_;        // candidate whose layers were patched
   std::optional<PatchSelection> patch_;
 };
 

@@ -7,9 +7,10 @@
 //
 // Least squares towards the consumer's states is not always the better codec: where the consumer
 // has learned new skills, regression to the mean can cost more than alignment wins. So `raw` (the
-// producer's own K/V, coded) is always a candidate, a third one starts there and is trained for the
-// consumer's predictions (kl_training.h), and the lowest held-out KL is what is kept. On request
-// layers of the best of them are patched (patch.h), which makes further candidates.
+// producer's own K/V, coded) is always a candidate, another one starts at the best of them and is
+// trained for the consumer's predictions (kl_training.h), and the lowest held-out KL is what is
+// kept. On request layers of the best of them are patched (patch.h), which makes further
+// candidates.
 //
 // Source of the idea: arXiv 2606.07684, section 4 (REUSE).
 #pragma once
@@ -28,6 +29,7 @@
 #include "common/scd/calibrate/metric.h"
 #include "common/scd/calibrate/model_probe.h"
 #include "common/scd/calibrate/patch.h"
+#include "common/scd/calibrate/regression.h"
 #include "common/scd/codec.h"
 #include "kernels/executor.h"
 
@@ -44,6 +46,12 @@ struct CalibrationPair {
 
 inline constexpr std::size_t kMaxRidges = 8;
 
+// The candidate whose codes and decoder training starts from.
+enum class TrainFrom {
+  kBest,  // the lowest KL on the documents that choose patches
+  kRaw,   // raw, whose encoder is one for all consumers that learn from the same texts
+};
+
 struct CalibrationOptions {
   CodeSource source = CodeSource::kHidden;
   Metric metric = Metric::kFisher;
@@ -52,6 +60,8 @@ struct CalibrationOptions {
   // patched layers. Much where the consumer's states drifted, little where they are the producer's
   // in another basis.
   std::vector<double> ridges = {0.1, 0.001};
+  // Candidates with codes found another way (regression.h), at the first ridge; for comparison.
+  std::vector<Factorisation> factorisations = {};
   std::int64_t max_tokens = 65536;  // to learn from
   std::int32_t prefix = 512;        // HeldOutOptions
   std::int32_t continuation = 128;
@@ -60,12 +70,14 @@ struct CalibrationOptions {
   std::vector<std::int32_t> seams = {16};
   // Of the trained candidate; 0 epochs: there is none.
   int epochs = 3;
+  TrainFrom train_from = TrainFrom::kBest;
   std::int64_t train_documents = 160;
   std::int64_t train_rank = 96;
   double learning_rate = 1e-3;
   // Of the patched candidates; off: there are none. Source kHidden only.
   PatchOptions patch;
-  // Learned documents that choose patches; those that chose a trained candidate's epoch come first.
+  // Learned documents that choose where training starts, and patches; those that chose a trained
+  // candidate's epoch come first.
   std::int64_t patch_documents = 8;
   // Of training the best patched codec (all its layers, and the MLP of those patched); 0: it is
   // not.

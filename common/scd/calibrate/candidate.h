@@ -34,6 +34,7 @@ struct Candidate {
   // Of one that was trained (kl_training.h), by epoch; empty for the others, as relative_error is
   // for it: its measure is another.
   std::vector<double> judged_kl;
+  std::string trained_from;  // the candidate that it was before
 };
 
 // The metrics of the two targets, one matrix a layer.

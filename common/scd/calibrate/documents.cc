@@ -10,6 +10,7 @@
 #include "common/base/status_macros.h"
 #include "common/base/strings.h"
 #include "common/base/utf8.h"
+#include "common/scd/code_cut.h"
 #include "common/weights/digest.h"
 #include "common/weights/mapped_file.h"
 #include "nlohmann/json.hpp"
@@ -142,9 +143,25 @@ class Reader {
     BATON_ASSIGN_OR_RETURN(
         std::vector<std::int32_t> ids,
         EncodeChat(tokenizer_, **chat_, messages, {.add_generation_prompt = false}));
-    if (begin_ && !ids.empty() && ids.front() == *begin_) ids.erase(ids.begin());
-    AddTokens(ids);
+    BATON_ASSIGN_OR_RETURN(std::size_t answer, FindAnswer(messages, ids));
+    if (begin_ && !ids.empty() && ids.front() == *begin_) {
+      ids.erase(ids.begin());
+      answer -= std::min<std::size_t>(answer, 1);
+    }
+    AddTokens(ids, answer);
     return absl::OkStatus();
+  }
+
+  // How many of `ids` a server would be asked with; 0 where the last message is no reply, or where
+  // the template puts one otherwise than it asks for it.
+  absl::StatusOr<std::size_t> FindAnswer(absl::Span<const ChatMessage> messages,
+                                         const std::vector<std::int32_t>& ids) const {
+    if (messages.size() < 2 || messages.back().role != "assistant") return 0;
+    BATON_ASSIGN_OR_RETURN(const std::vector<std::int32_t> asked,
+                           EncodeChat(tokenizer_, **chat_, messages.first(messages.size() - 1)));
+    const bool begins =
+        asked.size() < ids.size() && std::equal(asked.begin(), asked.end(), ids.begin());
+    return begins ? asked.size() : 0;
   }
 
   // What is learned must not be what judges.
@@ -154,12 +171,12 @@ class Reader {
     return false;
   }
 
-  void AddTokens(absl::Span<const std::int32_t> ids) {
+  void AddTokens(absl::Span<const std::int32_t> ids, std::size_t answer = 0) {
     const std::size_t begin = begin_ ? 1 : 0;
     const std::size_t most = static_cast<std::size_t>(max_tokens_) - begin;
     DocumentSet::File& file = set_.files.back();
     for (std::size_t at = 0; at < ids.size(); at += most) {
-      Document document{.file = set_.files.size() - 1, .tokens = {}};
+      Document document{.file = set_.files.size() - 1};
       if (begin_) document.tokens.push_back(*begin_);
       const std::size_t end = std::min(ids.size(), at + most);
       document.tokens.insert(document.tokens.end(), ids.begin() + static_cast<std::ptrdiff_t>(at),
@@ -171,6 +188,9 @@ class Reader {
       }
       ++file.documents;
       file.tokens += tokens;
+      if (answer > at && answer < end) {
+        document.answer = static_cast<std::int32_t>(begin + answer - at);
+      }
       set_.documents.push_back(std::move(document));
     }
   }
@@ -215,7 +235,10 @@ absl::StatusOr<DocumentSet> ReadDocuments(absl::Span<const std::string> paths,
 DocumentCut::DocumentCut(const Document& document, std::int32_t max_prefix,
                          std::int32_t max_continuation) {
   const auto n = static_cast<std::int32_t>(document.tokens.size());
-  prefix = std::min(max_prefix, n - std::min(max_continuation, n / 3));
+  const std::int32_t blocks = (document.answer - 1) / kCodeBlockRows * kCodeBlockRows;
+  prefix =
+      std::min(max_prefix,
+               document.answer > 0 && blocks > 0 ? blocks : n - std::min(max_continuation, n / 3));
   continuation = std::min(max_continuation, n - prefix) - 1;
 }
 

@@ -18,6 +18,8 @@ namespace baton {
 struct Document {
   std::size_t file = 0;  // index into DocumentSet::files
   std::vector<std::int32_t> tokens;
+  // Where the last message's text begins, the assistant's, of a conversation; 0: nowhere here.
+  std::int32_t answer = 0;
 };
 
 struct DocumentSet {
@@ -57,7 +59,9 @@ struct DocumentCut {
   std::int32_t prefix;
   std::int32_t continuation;  // all of these tokens but the document's last
 
-  // At most so many tokens of each; a shorter document keeps a third to go on.
+  // At most so many tokens of each. A conversation is cut where a node would: the whole blocks
+  // before the answer are handed over. Of other texts, and where there is no such block, a shorter
+  // one keeps a third to go on.
   DocumentCut(const Document& document, std::int32_t max_prefix, std::int32_t max_continuation);
 };
 

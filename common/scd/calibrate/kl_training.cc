@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <iterator>
 #include <memory>
 #include <numeric>
 #include <random>
@@ -29,6 +30,8 @@ namespace {
 
 constexpr double kClipNorm = 1;
 constexpr double kPi = 3.14159265358979323846;
+// Documents whose K/V are held at once while the consumer's predictions are made.
+constexpr std::size_t kLessonsAtOnce = 8;
 
 // A document as every epoch needs it.
 struct Lesson {
@@ -84,8 +87,9 @@ class Trainer {
         parameters_, torch::optim::AdamWOptions(options_.learning_rate).weight_decay(0));
   }
 
-  absl::StatusOr<Lesson> Prepare(const Document& document, ModelProbe& producer,
-                                 ModelProbe& consumer) const {
+  // All but the consumer's own predictions. `own`: its [K | V] of the prefix, one a layer.
+  Lesson Prepare(const Document& document, ModelProbe& producer, ModelProbe& consumer,
+                 std::vector<at::Tensor>& own) const {
     const DocumentCut cut(document, options_.prefix, options_.continuation);
     const absl::Span<const std::int32_t> tokens(document.tokens);
     const auto before = tokens.subspan(0, static_cast<std::size_t>(cut.prefix));
@@ -94,7 +98,6 @@ class Trainer {
     Lesson lesson;
     lesson.continuation.assign(after.begin(), after.end());
     lesson.rows = cut.prefix;
-    std::vector<at::Tensor> own;
     producer.Start(before);
     consumer.Start(before);
     for (int layer = 0; layer < static_cast<int>(codec_.layers.size()); ++layer) {
@@ -104,9 +107,12 @@ class Trainer {
       own.push_back(ToTensor(consumer.RunLayer(layer).kv, cut.prefix));
       lesson.sinks.push_back(own.back().slice(0, 0, kSinkTokens).clone());
     }
-    const at::NoGradGuard no_grad;
-    lesson.log_probs = at::log_softmax(model_.Logits(after, own), -1).to(at::kHalf);
     return lesson;
+  }
+
+  void Predict(const std::vector<at::Tensor>& own, Lesson& lesson) const {
+    const at::NoGradGuard no_grad;  // of the thread
+    lesson.log_probs = at::log_softmax(model_.Logits(lesson.continuation, own), -1).to(at::kHalf);
   }
 
   // KL in nats a token; a graph behind it unless gradients are off.
@@ -274,6 +280,34 @@ std::vector<std::size_t> Shuffled(std::size_t count, std::mt19937_64& random) {
   return order;
 }
 
+// In the order of the documents.
+absl::StatusOr<std::vector<Lesson>> PrepareLessons(const ProbedModel& producer,
+                                                   const ProbedModel& consumer,
+                                                   absl::Span<const Document* const> documents,
+                                                   const KlTrainingOptions& options,
+                                                   const Trainer& trainer, Executor& executor) {
+  BATON_ASSIGN_OR_RETURN(const auto from, ModelProbe::Create(producer, options.prefix, executor));
+  BATON_ASSIGN_OR_RETURN(const auto to, ModelProbe::Create(consumer, options.prefix, executor));
+  std::vector<Lesson> lessons;
+  // Predictions of several documents beside each other, each on one thread.
+  for (std::size_t first = 0; first < documents.size(); first += kLessonsAtOnce) {
+    const auto group = documents.subspan(first, kLessonsAtOnce);
+    std::vector<std::vector<at::Tensor>> own(group.size());
+    for (std::size_t i = 0; i < group.size(); ++i) {
+      lessons.push_back(trainer.Prepare(*group[i], *from, *to, own[i]));
+    }
+    ForEach(executor, static_cast<std::int64_t>(group.size()), [&](std::int64_t i) {
+      const auto at = static_cast<std::size_t>(i);
+      trainer.Predict(own[at], lessons[first + at]);
+    });
+    if (options.progress) {
+      options.progress("preparing lessons", static_cast<std::int64_t>(lessons.size()),
+                       static_cast<std::int64_t>(documents.size()));
+    }
+  }
+  return lessons;
+}
+
 // All epochs that are not done yet; `state.best` is what they end in.
 absl::Status RunEpochs(const std::string& key, const std::vector<Lesson>& learned,
                        const std::vector<Lesson>& judges, const KlTrainingOptions& options,
@@ -315,20 +349,12 @@ absl::StatusOr<KlTrainingResult> TrainDecoder(const ProbedModel& producer,
   }
   const SingleTorchThread single;
   Trainer trainer(consumer, start, options, executor);
-  std::vector<Lesson> learned, judges;
-  {
-    BATON_ASSIGN_OR_RETURN(const auto from, ModelProbe::Create(producer, options.prefix, executor));
-    BATON_ASSIGN_OR_RETURN(const auto to, ModelProbe::Create(consumer, options.prefix, executor));
-    for (std::size_t i = 0; i < documents.size(); ++i) {
-      BATON_ASSIGN_OR_RETURN(Lesson lesson, trainer.Prepare(*documents[i], *from, *to));
-      const bool judge = static_cast<std::int64_t>(judges.size()) < options.judges;
-      (judge ? judges : learned).push_back(std::move(lesson));
-      if (options.progress) {
-        options.progress("preparing lessons", static_cast<std::int64_t>(i) + 1,
-                         static_cast<std::int64_t>(documents.size()));
-      }
-    }
-  }
+  BATON_ASSIGN_OR_RETURN(std::vector<Lesson> learned,
+                         PrepareLessons(producer, consumer, documents, options, trainer, executor));
+  const auto judging = learned.begin() + static_cast<std::ptrdiff_t>(options.judges);
+  const std::vector<Lesson> judges(std::make_move_iterator(learned.begin()),
+                                   std::make_move_iterator(judging));
+  learned.erase(learned.begin(), judging);
   TrainingState state;
   BATON_RETURN_IF_ERROR(
       RunEpochs(TrainingKey(start, documents, options), learned, judges, options, trainer, state));

@@ -22,6 +22,7 @@ Json Options(const CalibrationOptions& o) {
           {"seams", o.seams},
           {"sample_rows", o.sample_rows},
           {"epochs", o.epochs},
+          {"train_from", o.train_from == TrainFrom::kBest ? "best" : "raw"},
           {"train_documents", o.train_documents},
           {"train_rank", o.train_rank},
           {"learning_rate", o.learning_rate},
@@ -92,7 +93,10 @@ std::string CalibrationReport(const ReportInput& in) {
     row["factorisation"] = FactorisationName(spec.regression.factorisation);
     row["target"] = spec.target == CodeTarget::kProducer ? "producer" : "consumer";
     row["ridge"] = spec.regression.ridge;
-    if (!in.candidates[i].judged_kl.empty()) row["judged_kl"] = in.candidates[i].judged_kl;
+    if (!in.candidates[i].judged_kl.empty()) {
+      row["trained_from"] = in.candidates[i].trained_from;
+      row["judged_kl"] = in.candidates[i].judged_kl;
+    }
     candidates.push_back(std::move(row));
   }
   Json seams = Json::array();

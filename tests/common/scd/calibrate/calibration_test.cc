@@ -126,11 +126,38 @@ TEST(CalibrationTest, TrainingAddsACandidateOfRawsCodes) {
   options.epochs = 2;
   options.train_documents = 12;
   options.train_rank = 8;
+  options.train_from = TrainFrom::kRaw;
   const CalibrationResult r = Made(tiny, options);
   ASSERT_EQ(r.scores.ways.size(), 4U);
   EXPECT_EQ(r.scores.ways[3].name, "trained");
   EXPECT_EQ(r.bytes_per_token[3], r.bytes_per_token[1]);
   EXPECT_LT(Way(r, "trained").kl, Way(r, "raw").kl);
+  const auto report = nlohmann::json::parse(r.codec.report);
+  EXPECT_EQ(report["candidates"][3]["trained_from"], "raw");
+}
+
+TEST(CalibrationTest, TrainingStartsFromTheBestCandidate) {
+  TinyPair tiny(1.0f);
+  CalibrationOptions options = Options(192);
+  options.epochs = 1;
+  options.train_documents = 12;
+  options.train_rank = 8;
+  const CalibrationResult r = Made(tiny, options);
+  const auto report = nlohmann::json::parse(r.codec.report);
+  EXPECT_LT(Way(r, "closed").kl, Way(r, "raw").kl);
+  EXPECT_EQ(report["candidates"][3]["trained_from"], "closed");
+}
+
+TEST(CalibrationTest, OtherFactorisationsAreCandidatesToo) {
+  TinyPair tiny(0.5f);
+  CalibrationOptions options = Options(48);
+  options.factorisations = {Factorisation::kStacked, Factorisation::kPca};
+  const CalibrationResult r = Made(tiny, options);
+  ASSERT_EQ(r.scores.ways.size(), 5U);
+  EXPECT_LE(Way(r, r.chosen).kl, std::min(Way(r, "stacked").kl, Way(r, "pca").kl));
+  const auto report = nlohmann::json::parse(r.codec.report);
+  EXPECT_EQ(report["candidates"][3]["factorisation"], "stacked");
+  EXPECT_EQ(report["candidates"][4]["factorisation"], "pca");
 }
 
 TEST(CalibrationTest, CandidatesAreJudgedWithSeamsToo) {

@@ -74,6 +74,14 @@ TEST(DocumentsTest, ConversationsAreRendered) {
   EXPECT_EQ(set->documents[0].tokens,
             *EncodeChat(*tokenizer, *chat, messages, {.add_generation_prompt = false}));
 
+  // Where a server would begin to write, and the whole blocks before it.
+  const auto asked = EncodeChat(*tokenizer, *chat, absl::MakeConstSpan(messages).first(1));
+  const auto answer = static_cast<std::int32_t>(asked->size());
+  EXPECT_EQ(set->documents[0].answer, answer);
+  const DocumentCut cut(set->documents[0], 512, 128);
+  EXPECT_EQ(cut.prefix, 64);
+  EXPECT_EQ(cut.prefix + cut.continuation + 1, set->documents[0].tokens.size());
+
   EXPECT_THAT(Message(ReadDocuments({dir.File("a.jsonl")}, *tokenizer, kNoChat, 1000)),
               HasSubstr("a.jsonl:1: \"messages\", and there is no chat template"));
   const absl::StatusOr<std::optional<ChatTemplate>> unknown =
@@ -83,6 +91,38 @@ TEST(DocumentsTest, ConversationsAreRendered) {
   dir.Write("b.jsonl", R"({"messages":[{"role":"user","content":["x"]}]})");
   EXPECT_THAT(Message(ReadDocuments({dir.File("b.jsonl")}, *tokenizer, known, 1000)),
               HasSubstr("b.jsonl:1: \"messages\"[0]: no string \"content\""));
+}
+
+TEST(DocumentsTest, ACutIsBeforeTheAnswerWhereThereIsOne) {
+  Document document = {.tokens = std::vector<std::int32_t>(300, 1)};
+  const DocumentCut text(document, 512, 128);
+  EXPECT_EQ(text.prefix, 200);
+  EXPECT_EQ(text.continuation, 99);
+  document.answer = 257;
+  EXPECT_EQ(DocumentCut(document, 512, 128).prefix, 256);
+  EXPECT_EQ(DocumentCut(document, 512, 16).continuation, 15);
+  EXPECT_EQ(DocumentCut(document, 100, 128).prefix, 100);
+  document.answer = 256;  // the block that ends there is not whole before the answer's first token
+  EXPECT_EQ(DocumentCut(document, 512, 128).prefix, 192);
+  document.answer = 30;
+  EXPECT_EQ(DocumentCut(document, 512, 128).prefix, 200);
+}
+
+TEST(DocumentsTest, OnlyThePieceWithTheAnswerHasOne) {
+  const TempDir dir;
+  dir.Write("a.jsonl", R"({"messages":[{"role":"user","content":")" + std::string(200, 'x') +
+                           R"("},{"role":"assistant","content":")" + std::string(60, 'y') +
+                           R"("}]})");
+  const auto tokenizer = Bytes();
+  const absl::StatusOr<std::optional<ChatTemplate>> chat =
+      std::optional<ChatTemplate>(*ChatTemplate::ByName("chatml"));
+  const auto set = ReadDocuments({dir.File("a.jsonl")}, *tokenizer, chat, 150);
+  ASSERT_TRUE(set.ok()) << set.status();
+  ASSERT_EQ(set->documents.size(), 2U);
+  EXPECT_EQ(set->documents[0].answer, 0);
+  const auto at = static_cast<std::size_t>(set->documents[1].answer);
+  ASSERT_GT(at, 0U);
+  EXPECT_EQ(*tokenizer->Decode({set->documents[1].tokens.data() + at, 3}), "yyy");
 }
 
 TEST(DocumentsTest, LongTextsAreReadWhole) {
