@@ -43,6 +43,8 @@ const std::map<std::string, Factorisation> kFactorisations = {
     {FactorisationName(Factorisation::kStacked), Factorisation::kStacked},
     {FactorisationName(Factorisation::kPca), Factorisation::kPca}};
 
+const std::map<std::string, std::uint8_t> kComponentBits = {{"auto", 0}, {"int8", 8}, {"int4", 4}};
+
 struct Options {
   PairFiles files;
   std::vector<std::string> data;
@@ -51,6 +53,8 @@ struct Options {
   std::string profile = "quality";
   std::string source = "h";
   std::string metric = "fisher";
+  bool separate = false;
+  SeparateRanks separate_ranks;
   std::string patch = "off";
   std::string patch_choice = "greedy";
   int threads = 0;  // 0: all processors
@@ -72,6 +76,7 @@ class Command {
     o.source = options_.source == "h" ? CodeSource::kHidden : CodeSource::kKv;
     o.metric = kMetrics.at(options_.metric);
     BATON_ASSIGN_OR_RETURN(o.patch, ReadPatch());
+    if (options_.separate) o.separate = options_.separate_ranks;
     const double raw = RawBytesPerToken(loaded.pair.producer.model->config());
     if (o.bytes_per_token == 0) o.bytes_per_token = raw * kProfiles.at(options_.profile);
     o.progress = progress;
@@ -182,6 +187,18 @@ void AddOptions(CLI::App& app, Options& o) {
                  "further candidates, for comparison: stacked, pca")
       ->delimiter(',')
       ->transform(CLI::CheckedTransformer(kFactorisations));
+  auto* separate = app.add_flag("--separate", o.separate,
+                                "a further candidate, for comparison: codes of K and V apart");
+  app.add_option("--rank-keys", o.separate_ranks.keys, "components of its keys at most, a layer")
+      ->needs(separate)
+      ->check(CLI::Range(std::int64_t{1}, kMaxCodecRank));
+  app.add_option("--rank-values", o.separate_ranks.values, "and of its values")
+      ->needs(separate)
+      ->check(CLI::Range(std::int64_t{1}, kMaxCodecRank));
+  app.add_option("--bits", c.component_bits,
+                 "of a component: what each is worth, or the same for all that fit")
+      ->transform(CLI::CheckedTransformer(kComponentBits))
+      ->default_str("auto");
   app.add_option("--max-tokens", c.max_tokens, "to learn from")
       ->capture_default_str()
       ->check(CLI::Range(std::int64_t{64}, std::int64_t{1} << 40));

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <numeric>
 
 namespace baton {
 namespace {
@@ -51,6 +52,21 @@ std::vector<std::uint8_t> AllocateBits(absl::Span<const BitErrors> components,
     left -= cost;
   }
   return bits;
+}
+
+std::vector<std::uint8_t> AllocateEqualBits(absl::Span<const BitErrors> components,
+                                            std::uint8_t bits, std::int64_t budget_bits) {
+  const auto choice = static_cast<std::size_t>(
+      std::find(kBitChoices.begin(), kBitChoices.end(), bits) - kBitChoices.begin());
+  std::vector<std::size_t> order(components.size());
+  std::iota(order.begin(), order.end(), 0);
+  const auto gain = [&](std::size_t i) { return components[i][0] - components[i][choice]; };
+  std::stable_sort(order.begin(), order.end(),
+                   [&](std::size_t a, std::size_t b) { return gain(a) > gain(b); });
+  order.resize(std::min(order.size(), static_cast<std::size_t>(budget_bits / bits)));
+  std::vector<std::uint8_t> given(components.size());
+  for (const std::size_t i : order) given[i] = bits;
+  return given;
 }
 
 }  // namespace baton

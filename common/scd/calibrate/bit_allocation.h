@@ -25,4 +25,9 @@ using BitErrors = std::array<double, kBitChoices.size()>;
 std::vector<std::uint8_t> AllocateBits(absl::Span<const BitErrors> components,
                                        std::int64_t budget_bits);
 
+// The plain way, for comparison: `bits`, one of kBitChoices above 0, for each of the components
+// that lose most without it, as many as fit.
+std::vector<std::uint8_t> AllocateEqualBits(absl::Span<const BitErrors> components,
+                                            std::uint8_t bits, std::int64_t budget_bits);
+
 }  // namespace baton

@@ -8,6 +8,7 @@
 
 #include "common/base/status_macros.h"
 #include "common/base/strings.h"
+#include "common/scd/calibrate/bit_allocation.h"
 #include "common/scd/calibrate/fisher.h"
 #include "common/scd/calibrate/kl_training.h"
 #include "common/scd/calibrate/patch_journal.h"
@@ -26,8 +27,12 @@ constexpr char kPatchesName[] = "patches";
 absl::Status Bad(const std::string& what) { return absl::InvalidArgumentError(what); }
 
 absl::Status CheckOptions(const CalibrationOptions& o, const ModelConfig& p, const ModelConfig& c) {
-  // One bit for every layer; and nobody sends more than raw.
-  const double least = static_cast<double>(p.layers) / 8, most = RawBytesPerToken(p);
+  if (std::find(kBitChoices.begin(), kBitChoices.end(), o.component_bits) == kBitChoices.end()) {
+    return Bad(Cat("component_bits: ", int{o.component_bits}, "; allowed: 0, 1, 2, 3, 4, 6, 8"));
+  }
+  // A component for every layer; and nobody sends more than raw.
+  const int bits = std::max<int>(1, o.component_bits);
+  const double least = static_cast<double>(p.layers * bits) / 8, most = RawBytesPerToken(p);
   if (!(o.bytes_per_token >= least && o.bytes_per_token <= most)) {
     return Bad(Cat("bytes_per_token: ", o.bytes_per_token, "; allowed: ", least, " to ", most));
   }
@@ -79,6 +84,13 @@ std::vector<CandidateSpec> Specs(const CalibrationOptions& options) {
          .target = CodeTarget::kConsumer,
          .regression = {.factorisation = factorisation, .ridge = options.ridges.front()}});
   }
+  if (options.separate) {
+    specs.push_back({.name = "separate",
+                     .target = CodeTarget::kConsumer,
+                     .regression = {.ridge = options.ridges.front()},
+                     .separate = options.separate});
+  }
+  for (CandidateSpec& spec : specs) spec.component_bits = options.component_bits;
   return specs;
 }
 

@@ -17,6 +17,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -62,6 +63,10 @@ struct CalibrationOptions {
   std::vector<double> ridges = {0.1, 0.001};
   // Candidates with codes found another way (regression.h), at the first ridge; for comparison.
   std::vector<Factorisation> factorisations = {};
+  // A further candidate with codes of K and V by themselves, of at most so many components a layer.
+  std::optional<SeparateRanks> separate = {};
+  // Of every component, one of kBitChoices above 0; 0: each has what it is worth.
+  std::uint8_t component_bits = 0;
   std::int64_t max_tokens = 65536;  // to learn from
   std::int32_t prefix = 512;        // HeldOutOptions
   std::int32_t continuation = 128;

@@ -69,8 +69,11 @@ FittedLayer FitLayer(const CandidateSpec& spec, const PairStatistics& statistics
     fitted.offset = own.target_mean;
   } else {
     const Moments moments = statistics.Consumer(l);
-    fitted.code = FitLinearCode(moments, metrics.consumer[l], LeastSquares(own, kPriorRidge),
-                                spec.regression);
+    const Matrix prior = LeastSquares(own, kPriorRidge);
+    fitted.code =
+        spec.separate
+            ? FitSeparateCode(moments, metrics.consumer[l], prior, spec.regression, *spec.separate)
+            : FitLinearCode(moments, metrics.consumer[l], prior, spec.regression);
     fitted.offset = moments.target_mean;
   }
   fitted.source_mean = own.source_mean;
@@ -166,7 +169,9 @@ Candidate MakeCandidate(const CandidateSpec& spec, const PairStatistics& statist
     layer.errors[0][0] = std::numeric_limits<double>::max();
     errors.insert(errors.end(), layer.errors.begin(), layer.errors.end());
   }
-  const std::vector<std::uint8_t> bits = AllocateBits(errors, budget_bits);
+  const std::vector<std::uint8_t> bits =
+      spec.component_bits == 0 ? AllocateBits(errors, budget_bits)
+                               : AllocateEqualBits(errors, spec.component_bits, budget_bits);
   Candidate candidate;
   candidate.spec = spec;
   candidate.relative_error.resize(fitted.size());

@@ -3,12 +3,14 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "common/scd/calibrate/layer_statistics.h"
 #include "common/scd/calibrate/matrix.h"
 #include "common/scd/calibrate/regression.h"
+#include "common/scd/calibrate/separate_code.h"
 #include "common/scd/codec.h"
 #include "kernels/executor.h"
 
@@ -23,6 +25,9 @@ struct CandidateSpec {
   std::string name;
   CodeTarget target = CodeTarget::kConsumer;
   RegressionOptions regression;
+  // Codes of K and V by themselves (target kConsumer); otherwise of both together.
+  std::optional<SeparateRanks> separate = {};
+  std::uint8_t component_bits = 0;  // of every component; 0: each has what it is worth
 };
 
 struct Candidate {

@@ -15,6 +15,7 @@ Json Options(const CalibrationOptions& o) {
           {"metric", MetricName(o.metric)},
           {"bytes_per_token", o.bytes_per_token},
           {"ridges", o.ridges},
+          {"component_bits", int{o.component_bits}},
           {"max_tokens", o.max_tokens},
           {"prefix", o.prefix},
           {"continuation", o.continuation},
@@ -93,6 +94,9 @@ std::string CalibrationReport(const ReportInput& in) {
     row["factorisation"] = FactorisationName(spec.regression.factorisation);
     row["target"] = spec.target == CodeTarget::kProducer ? "producer" : "consumer";
     row["ridge"] = spec.regression.ridge;
+    if (spec.separate) {
+      row["separate"] = {{"keys", spec.separate->keys}, {"values", spec.separate->values}};
+    }
     if (!in.candidates[i].judged_kl.empty()) {
       row["trained_from"] = in.candidates[i].trained_from;
       row["judged_kl"] = in.candidates[i].judged_kl;

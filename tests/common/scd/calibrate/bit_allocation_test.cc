@@ -97,5 +97,15 @@ TEST(BitAllocationTest, NoBudgetAndNoComponents) {
   EXPECT_EQ(AllocateBits({GaussianErrors(1)}, 100), std::vector<std::uint8_t>{8});
 }
 
+TEST(BitAllocationTest, EqualBitsGoToThoseThatLoseMost) {
+  const std::vector<BitErrors> components = {GaussianErrors(1), GaussianErrors(9),
+                                             GaussianErrors(3), GaussianErrors(9)};
+  EXPECT_EQ(AllocateEqualBits(components, 4, 11), (std::vector<std::uint8_t>{0, 4, 0, 4}));
+  EXPECT_EQ(AllocateEqualBits(components, 4, 12), (std::vector<std::uint8_t>{0, 4, 4, 4}));
+  EXPECT_EQ(AllocateEqualBits(components, 8, 8), (std::vector<std::uint8_t>{0, 8, 0, 0}));
+  EXPECT_EQ(AllocateEqualBits(components, 8, 1000), (std::vector<std::uint8_t>{8, 8, 8, 8}));
+  EXPECT_EQ(AllocateEqualBits(components, 8, 7), (std::vector<std::uint8_t>{0, 0, 0, 0}));
+}
+
 }  // namespace
 }  // namespace baton

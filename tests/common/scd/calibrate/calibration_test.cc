@@ -148,6 +148,25 @@ TEST(CalibrationTest, TrainingStartsFromTheBestCandidate) {
   EXPECT_EQ(report["candidates"][3]["trained_from"], "closed");
 }
 
+TEST(CalibrationTest, SeparateCodesKeepTheirRanks) {
+  TinyPair tiny(0.5f);
+  CalibrationOptions options = Options(96);
+  options.separate = SeparateRanks{.keys = 2, .values = 5};
+  options.component_bits = 8;
+  const CalibrationResult r = Made(tiny, options);
+  ASSERT_EQ(r.scores.ways.size(), 4U);
+  EXPECT_EQ(r.scores.ways[3].name, "separate");
+  EXPECT_EQ(r.bytes_per_token[3], 3 * (2 + 5));  // everything fits
+  EXPECT_EQ(r.bytes_per_token[1], 96);
+  for (const CodecLayer& layer : r.codec.layers) {
+    for (const std::uint8_t bits : layer.bits) EXPECT_EQ(bits, 8);
+  }
+  options.bytes_per_token = 2.9;
+  EXPECT_EQ(
+      Calibrate(tiny.pair(), RandomDocuments(8, 100, 1), options, tiny.executor()).status().code(),
+      absl::StatusCode::kInvalidArgument);
+}
+
 TEST(CalibrationTest, OtherFactorisationsAreCandidatesToo) {
   TinyPair tiny(0.5f);
   CalibrationOptions options = Options(48);
