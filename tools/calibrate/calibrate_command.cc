@@ -202,6 +202,10 @@ void AddOptions(CLI::App& app, Options& o) {
   app.add_option("--max-tokens", c.max_tokens, "to learn from")
       ->capture_default_str()
       ->check(CLI::Range(std::int64_t{64}, std::int64_t{1} << 40));
+  app.add_option("--statistics-tokens", c.statistics_tokens,
+                 "of these, about so many for the statistics; the others train decoders")
+      ->capture_default_str()
+      ->check(CLI::Range(std::int64_t{64}, std::int64_t{1} << 40));
   app.add_option("--prefix", c.prefix, "tokens of a held-out document that are handed off, at most")
       ->capture_default_str()
       ->check(CLI::Range(32, 1 << 20));

@@ -121,6 +121,7 @@ class Calibration {
                                              .inputs = patches(),
                                              .sample_rows = options_.sample_rows,
                                              .max_tokens = DocumentTokens(options_),
+                                             .tokens = options_.statistics_tokens,
                                              .seed = options_.seed,
                                              .progress = options_.progress},
                                             executor_));

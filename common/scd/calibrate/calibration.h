@@ -67,8 +67,9 @@ struct CalibrationOptions {
   std::optional<SeparateRanks> separate = {};
   // Of every component, one of kBitChoices above 0; 0: each has what it is worth.
   std::uint8_t component_bits = 0;
-  std::int64_t max_tokens = 65536;  // to learn from
-  std::int32_t prefix = 512;        // HeldOutOptions
+  std::int64_t max_tokens = 65536;         // to learn from
+  std::int64_t statistics_tokens = 65536;  // of these, so many for the statistics, about
+  std::int32_t prefix = 512;               // HeldOutOptions
   std::int32_t continuation = 128;
   std::int64_t held_out = 16;  // documents that judge, at least 1
   // Each candidate is judged with these seams as well (PrefixWay::seam); above 0.

@@ -240,6 +240,9 @@ DocumentCut::DocumentCut(const Document& document, std::int32_t max_prefix,
       std::min(max_prefix,
                document.answer > 0 && blocks > 0 ? blocks : n - std::min(max_continuation, n / 3));
   continuation = std::min(max_continuation, n - prefix) - 1;
+  // The answer's first token is predicted by the one before it.
+  before_answer = std::max(0, document.answer - 1 - prefix);
+  if (before_answer >= continuation) before_answer = 0;
 }
 
 absl::StatusOr<DocumentSplit> SplitDocuments(const DocumentSet& set, std::int64_t held_out,

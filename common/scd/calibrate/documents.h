@@ -58,6 +58,11 @@ absl::StatusOr<DocumentSet> ReadDocuments(absl::Span<const std::string> paths,
 struct DocumentCut {
   std::int32_t prefix;
   std::int32_t continuation;  // all of these tokens but the document's last
+  // Of the continuation, the tokens whose predictions do not count: those before a conversation's
+  // answer, which nobody asks the consumer to predict.
+  std::int32_t before_answer;
+
+  std::int32_t predictions() const { return continuation - before_answer; }
 
   // At most so many tokens of each. A conversation is cut where a node would: the whole blocks
   // before the answer are handed over. Of other texts, and where there is no such block, a shorter

@@ -32,7 +32,7 @@ PredictionSums CompareRow(const float* logits, const double* reference, std::int
   return {.kl = kl, .nll = lse - logits[target], .same = ArgMax(logits, vocab) == likeliest};
 }
 
-// Sums over the predicted tokens of one document: the reference, then each way.
+// Sums over the predictions of one document that count: the reference, then each way.
 std::vector<PredictionSums> ScoreDocument(HandOver& handed, const Document& document,
                                           const DocumentCut& cut, HeldOutWatch& watch) {
   const ModelConfig& config = handed.consumer().model->config();
@@ -50,7 +50,8 @@ std::vector<PredictionSums> ScoreDocument(HandOver& handed, const Document& docu
   }
   std::vector<PredictionSums> sums(handed.caches());
   PredictionScorer(handed.pass(), config.vocab, handed.executor())
-      .Add(hidden, 0, cut.continuation, tokens.data() + cut.prefix + 1, absl::MakeSpan(sums));
+      .Add(hidden, cut.before_answer, cut.continuation, tokens.data() + cut.prefix + 1,
+           absl::MakeSpan(sums));
   return sums;
 }
 
@@ -120,7 +121,7 @@ absl::StatusOr<HeldOutScores> ScoreHeldOut(const ProbedModel& producer, const Pr
     const DocumentCut cut(*document, options.prefix, options.continuation);
     const std::vector<PredictionSums> sums = ScoreDocument(*handed, *document, cut, watch);
     watch.OnDocument(*document, cut, sums);
-    weights.push_back(cut.continuation);
+    weights.push_back(cut.predictions());
     for (std::size_t w = 0; w < sums.size(); ++w) {
       kl[w].push_back(sums[w].kl);
       total[w].kl += sums[w].kl;

@@ -30,12 +30,15 @@ namespace {
 
 constexpr double kClipNorm = 1;
 constexpr double kPi = 3.14159265358979323846;
+// What a token before the answer counts, beside one of the answer.
+constexpr double kBeforeAnswer = 0.1;
 // Documents whose K/V are held at once while the consumer's predictions are made.
 constexpr std::size_t kLessonsAtOnce = 8;
 
 // A document as every epoch needs it.
 struct Lesson {
   std::vector<std::int32_t> continuation;     // tokens that are run
+  std::int64_t before_answer = 0;             // as DocumentCut has it
   std::int64_t rows = 0;                      // of the prefix
   std::vector<std::vector<std::byte>> codes;  // [layer]: whole blocks, the last one filled up
   std::vector<at::Tensor> sinks;  // [layer]: [kSinkTokens, 2 * kv_dim], the consumer's own
@@ -97,6 +100,7 @@ class Trainer {
                                       static_cast<std::size_t>(cut.continuation));
     Lesson lesson;
     lesson.continuation.assign(after.begin(), after.end());
+    lesson.before_answer = cut.before_answer;
     lesson.rows = cut.prefix;
     producer.Start(before);
     consumer.Start(before);
@@ -115,8 +119,8 @@ class Trainer {
     lesson.log_probs = at::log_softmax(model_.Logits(lesson.continuation, own), -1).to(at::kHalf);
   }
 
-  // KL in nats a token; a graph behind it unless gradients are off.
-  at::Tensor Loss(const Lesson& lesson) const {
+  // KL in nats of each token of the continuation [n]; a graph behind it unless gradients are off.
+  at::Tensor Kl(const Lesson& lesson) const {
     std::vector<at::Tensor> past;
     for (std::size_t l = 0; l < codec_.layers.size(); ++l) {
       const at::Tensor map = start_[l] + at::mm(up_[l], down_[l]);
@@ -130,15 +134,23 @@ class Trainer {
     }
     const at::Tensor said = at::log_softmax(model_.Logits(lesson.continuation, past), -1);
     const at::Tensor own = lesson.log_probs.to(at::kFloat);
-    return (own.exp() * (own - said)).sum(-1).mean();
+    return (own.exp() * (own - said)).sum(-1);
+  }
+
+  // What is learned from: tokens before an answer say something about K/V too, but less.
+  at::Tensor Loss(const Lesson& lesson) const {
+    at::Tensor weights = at::ones({static_cast<std::int64_t>(lesson.continuation.size())});
+    weights.slice(0, 0, lesson.before_answer).fill_(kBeforeAnswer);
+    return (Kl(lesson) * weights).sum() / weights.sum();
   }
 
   double Judge(const std::vector<Lesson>& lessons) const {
     std::vector<double> losses(lessons.size());
     ForEach(executor_, static_cast<std::int64_t>(lessons.size()), [&](std::int64_t i) {
       const at::NoGradGuard no_grad;  // of the thread
+      const Lesson& lesson = lessons[static_cast<std::size_t>(i)];
       losses[static_cast<std::size_t>(i)] =
-          Loss(lessons[static_cast<std::size_t>(i)]).item<double>();
+          Kl(lesson).slice(0, lesson.before_answer).mean().item<double>();
     });
     return std::accumulate(losses.begin(), losses.end(), 0.0) / static_cast<double>(losses.size());
   }

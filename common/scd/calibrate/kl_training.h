@@ -46,9 +46,10 @@ struct KlTrainingOptions {
 
 struct KlTrainingResult {
   Codec codec;
-  // Mean KL in nats a token of the documents that choose: at start and after each epoch.
+  // Mean KL in nats a prediction that counts (DocumentCut), of the documents that choose: at start
+  // and after each epoch.
   std::vector<double> judged_kl;
-  std::vector<double> learned_kl;  // of each epoch, while it ran
+  std::vector<double> learned_kl;  // of each epoch, while it ran: what it minimised
 };
 
 // Keeps codes, the consumer's first rows and its predictions of every document: for a vocabulary of

@@ -72,6 +72,7 @@ absl::StatusOr<PairStatistics> GatherStatistics(const ProbedModel& producer,
   statistics.layers = EmptyLayers(producer, consumer, options);
   std::int64_t total = 0;
   for (const Document* d : documents) total += static_cast<std::int64_t>(d->tokens.size());
+  if (options.tokens > 0) total = std::min(total, options.tokens);
   std::int64_t done = 0;
   for (const Document* d : documents) {
     const auto n = static_cast<std::int64_t>(d->tokens.size());
@@ -86,7 +87,10 @@ absl::StatusOr<PairStatistics> GatherStatistics(const ProbedModel& producer,
       statistics.tokens += n - kSinkTokens;
     }
     done += n;
-    if (options.progress) options.progress("gathering statistics", done, total);
+    if (options.progress) {
+      options.progress("gathering statistics", std::min(done, total), total);
+    }
+    if (done >= total) break;
   }
   return statistics;
 }

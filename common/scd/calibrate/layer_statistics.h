@@ -52,6 +52,7 @@ struct GatherOptions {
   bool inputs = false;  // the consumer's as well, for patched layers; source kHidden only
   std::int64_t sample_rows = 4096;
   std::int32_t max_tokens = 0;  // of a document
+  std::int64_t tokens = 0;      // of all, about: no further document is begun; 0: no limit
   std::uint64_t seed = 0;
   CalibrationProgress progress;  // in tokens; may be null
 };

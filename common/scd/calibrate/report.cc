@@ -1,5 +1,6 @@
 #include "common/scd/calibrate/report.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <numeric>
 
@@ -17,6 +18,7 @@ Json Options(const CalibrationOptions& o) {
           {"ridges", o.ridges},
           {"component_bits", int{o.component_bits}},
           {"max_tokens", o.max_tokens},
+          {"statistics_tokens", o.statistics_tokens},
           {"prefix", o.prefix},
           {"continuation", o.continuation},
           {"held_out", o.held_out},
@@ -50,7 +52,8 @@ Json Data(const ReportInput& in, std::int64_t source_width) {
           {"learned_documents", in.split.learned.size()},
           {"learned_tokens", in.split.learned_tokens},
           {"tokens_per_input",
-           static_cast<double>(in.split.learned_tokens) / static_cast<double>(source_width)},
+           static_cast<double>(std::min(in.split.learned_tokens, in.options.statistics_tokens)) /
+               static_cast<double>(source_width)},
           {"held_out_documents", in.scores.documents},
           {"held_out_predictions", in.scores.tokens}};
 }

@@ -61,7 +61,7 @@ class DocumentWatch final : public StateErrorWatch {
                   absl::Span<const PredictionSums> sums) override {
     scores.push_back({.file = document.file,
                       .prefix = cut.prefix,
-                      .predictions = cut.continuation,
+                      .predictions = cut.predictions(),
                       .sums = {sums.begin(), sums.end()}});
   }
 

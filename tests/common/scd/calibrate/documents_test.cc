@@ -98,9 +98,16 @@ TEST(DocumentsTest, ACutIsBeforeTheAnswerWhereThereIsOne) {
   const DocumentCut text(document, 512, 128);
   EXPECT_EQ(text.prefix, 200);
   EXPECT_EQ(text.continuation, 99);
+  EXPECT_EQ(text.predictions(), 99);
   document.answer = 257;
   EXPECT_EQ(DocumentCut(document, 512, 128).prefix, 256);
+  EXPECT_EQ(DocumentCut(document, 512, 128).before_answer, 0);  // token 256 predicts it
+  EXPECT_EQ(DocumentCut(document, 512, 128).predictions(), 43);
+  document.answer = 290;
+  EXPECT_EQ(DocumentCut(document, 512, 128).before_answer, 33);
+  EXPECT_EQ(DocumentCut(document, 512, 128).predictions(), 10);
   EXPECT_EQ(DocumentCut(document, 512, 16).continuation, 15);
+  EXPECT_EQ(DocumentCut(document, 512, 16).predictions(), 15);  // the answer is out of reach
   EXPECT_EQ(DocumentCut(document, 100, 128).prefix, 100);
   document.answer = 256;  // the block that ends there is not whole before the answer's first token
   EXPECT_EQ(DocumentCut(document, 512, 128).prefix, 192);
