@@ -10,17 +10,17 @@
 namespace baton {
 namespace {
 
-constexpr std::int64_t kP = 6;
+constexpr std::int64_t kInputs = 6;
 constexpr std::int64_t kHalf = 3;
 
 Moments RandomMoments(std::uint32_t seed) {
   const std::int64_t rows = 300;
-  const Matrix source = RandomMatrix(rows, kP, seed);
-  const Matrix target = Plus(Product(source, RandomMatrix(kP, 2 * kHalf, seed + 1)),
+  const Matrix source = RandomMatrix(rows, kInputs, seed);
+  const Matrix target = Plus(Product(source, RandomMatrix(kInputs, 2 * kHalf, seed + 1)),
                              RandomMatrix(rows, 2 * kHalf, seed + 2), 0.5);
   const std::vector<float> x = ToFloats(source), y = ToFloats(target);
   SerialExecutor serial;
-  PairedSums sums(kP, {2 * kHalf});
+  PairedSums sums(kInputs, {2 * kHalf});
   sums.Add(rows, x.data(), {y.data()}, serial);
   return sums.Finish(0);
 }
@@ -28,12 +28,12 @@ Moments RandomMoments(std::uint32_t seed) {
 // Without a limit on the ranks the map is the ridge solution, whatever the metric and the halves.
 TEST(SeparateCodeTest, OfFullRankIsTheRidgeSolution) {
   const Moments moments = RandomMoments(1);
-  const Matrix prior = RandomMatrix(kP, 2 * kHalf, 9);
+  const Matrix prior = RandomMatrix(kInputs, 2 * kHalf, 9);
   const LinearCode code =
       FitSeparateCode(moments, Matrix::Identity(2 * kHalf), prior, {.ridge = 0.2}, {});
-  const double lambda = 0.2 * Trace(moments.source) / kP;
-  const Matrix best =
-      Solve(Plus(moments.source, Matrix::Identity(kP), lambda), Plus(moments.cross, prior, lambda));
+  const double lambda = 0.2 * Trace(moments.source) / kInputs;
+  const Matrix best = Solve(Plus(moments.source, Matrix::Identity(kInputs), lambda),
+                            Plus(moments.cross, prior, lambda));
   EXPECT_LT(LargestDifference(Product(Transposed(code.encoder), Transposed(code.decoder)), best),
             1e-9);
 }
