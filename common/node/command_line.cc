@@ -3,12 +3,11 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
-#include <cstdio>
-#include <fstream>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/logging.h"
+#include "common/base/replace_file.h"
 #include "common/base/version.h"
 
 namespace baton {
@@ -34,17 +33,11 @@ CommandLine ParseCommandLine(int argc, const char* const* argv, const std::strin
 }
 
 absl::Status WritePortsFile(const std::string& path, int grpc_port, int http_port) {
-  const std::string temporary = absl::StrCat(path, ".tmp");
-  {
-    std::ofstream out(temporary, std::ios::trunc);
-    out << "{\"grpc\": " << grpc_port << ", \"http\": " << http_port << "}\n";
-    out.close();
-    if (!out) return absl::UnavailableError(absl::StrCat("--ports-file: cannot write ", temporary));
-  }
-  if (std::rename(temporary.c_str(), path.c_str()) != 0) {
-    return absl::UnavailableError(absl::StrCat("--ports-file: cannot write ", path));
-  }
-  return absl::OkStatus();
+  absl::Status written =
+      ReplaceFile(path, absl::StrCat("{\"grpc\": ", grpc_port, ", \"http\": ", http_port, "}\n"),
+                  {.sync = false});
+  if (written.ok()) return written;
+  return absl::UnavailableError(absl::StrCat("--ports-file: ", written.message()));
 }
 
 namespace {

@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <cerrno>
 #include <cstdint>
@@ -11,6 +10,7 @@
 #include <utility>
 
 #include "absl/status/status.h"
+#include "common/base/descriptor.h"
 #include "common/base/status_macros.h"
 #include "common/base/strings.h"
 
@@ -34,20 +34,6 @@ absl::Status FileError(const std::string& path, std::string_view doing, int erro
       return absl::InvalidArgumentError(message);
   }
 }
-
-class Descriptor {
- public:
-  explicit Descriptor(int fd) : fd_(fd) {}
-  ~Descriptor() {
-    if (fd_ >= 0) close(fd_);
-  }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  int get() const { return fd_; }
-
- private:
-  const int fd_;
-};
 
 }  // namespace
 

@@ -1,12 +1,10 @@
 #include "common/scd/calibrate/patch_journal.h"
 
 #include <algorithm>
-#include <filesystem>
-#include <fstream>
 #include <utility>
 
+#include "common/base/replace_file.h"
 #include "common/base/status_macros.h"
-#include "common/base/strings.h"
 #include "common/weights/mapped_file.h"
 #include "nlohmann/json.hpp"
 
@@ -48,15 +46,7 @@ PatchJudge PatchJournal::Remember(PatchJudge judge) {
 
 absl::Status PatchJournal::Write() const {
   if (path_.empty()) return absl::OkStatus();
-  const std::string part = path_ + ".part";
-  {
-    std::ofstream file(part, std::ios::binary | std::ios::trunc);
-    file << nlohmann::json{{"key", key_}, {"kl", known_}}.dump() << "\n";
-    if (!file.flush()) return absl::UnavailableError(Cat(part, ": cannot be written"));
-  }
-  std::error_code error;
-  std::filesystem::rename(part, path_, error);
-  return error ? absl::UnavailableError(Cat(path_, ": ", error.message())) : absl::OkStatus();
+  return ReplaceFile(path_, nlohmann::json{{"key", key_}, {"kl", known_}}.dump() + "\n");
 }
 
 }  // namespace baton

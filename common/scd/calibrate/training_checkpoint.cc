@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <utility>
 
+#include "common/base/replace_file.h"
 #include "common/base/strings.h"
 
 namespace baton {
@@ -73,15 +74,14 @@ absl::Status SaveTraining(const std::string& path, const std::string& key,
   torch::serialize::OutputArchive of_optimizer(archive.compilation_unit());
   optimizer.save(of_optimizer);
   archive.write("optimizer", of_optimizer);
-  const std::string part = path + ".part";
-  std::error_code error;
-  try {
-    archive.save_to(part);
-    std::filesystem::rename(part, path, error);
-  } catch (const c10::Error& e) {
-    return absl::UnavailableError(Cat(part, ": ", e.what_without_backtrace()));
-  }
-  return error ? absl::UnavailableError(Cat(path, ": ", error.message())) : absl::OkStatus();
+  return ReplaceFileWith(path, [&archive](const std::string& part) -> absl::Status {
+    try {
+      archive.save_to(part);
+    } catch (const c10::Error& e) {
+      return absl::UnavailableError(Cat(part, ": ", e.what_without_backtrace()));
+    }
+    return absl::OkStatus();
+  });
 }
 
 bool LoadTraining(const std::string& path, const std::string& key, TrainingState& state,
