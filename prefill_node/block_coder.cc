@@ -7,13 +7,12 @@
 
 namespace baton {
 
-BlockCoder::BlockCoder(CodeJob job, CodeStore& store) : job_(std::move(job)), store_(store) {
-  LookUp();
-}
+BlockCoder::BlockCoder(CodeJob job, CodeStore& store) : job_(std::move(job)), store_(store) {}
 
 void BlockCoder::LookUp() {
   const auto blocks = absl::MakeConstSpan(job_.blocks);
-  stored_ = store_.Find(blocks.subspan(static_cast<std::size_t>(job_.first_block)), job_.space);
+  stored_ = store_.Find(blocks.subspan(static_cast<std::size_t>(job_.first_block)), job_.space,
+                        job_.encoder->whole());
 }
 
 std::int32_t BlockCoder::next_row() const {
@@ -84,7 +83,7 @@ std::vector<std::shared_ptr<const BlockCodes>> BlockCoder::Encode(const StatesRe
 void BlockCoder::Keep(const StatesReady& whole) {
   for (std::int32_t row = whole.begin; row < whole.end; row += kCodeBlockRows) {
     const std::int32_t index = row / kCodeBlockRows;
-    const auto codes = BlockAt(index);
+    const auto& codes = BlockAt(index);
     for (std::size_t i = 0; i < job_.others.size(); ++i) {
       EncodeBlock(*job_.others[i].encoder, whole, row, *codes[i + 1]);
     }
@@ -92,7 +91,7 @@ void BlockCoder::Keep(const StatesReady& whole) {
   }
 }
 
-std::vector<std::shared_ptr<BlockCodes>> BlockCoder::BlockAt(std::int32_t index) {
+const std::vector<std::shared_ptr<BlockCodes>>& BlockCoder::BlockAt(std::int32_t index) {
   MutexLock lock(mu_);
   Block& block = coding_[index];
   if (block.codes.empty()) {

@@ -1,6 +1,7 @@
 // From a transfer's states, layer by layer and in chunks of any length, to its blocks' codes.
 //
-//   BlockCoder coder(job, store);                    // looks up what the store has
+//   BlockCoder coder(job, store);
+//   coder.LookUp();                                  // what the store has
 //   StatesReady whole = coder.WholeBlocks(states);   // engine's thread
 //   auto blocks = coder.Encode(whole);               // a worker; layers beside each other
 //   coder.Keep(whole);                               // after they are on their way
@@ -18,6 +19,7 @@
 #include "common/engine/request.h"
 #include "common/prefix_hash/block_hash.h"
 #include "common/scd/encoder.h"
+#include "prefill_node/block_codes.h"
 #include "prefill_node/code_store.h"
 #include "prefill_node/coding_turns.h"
 
@@ -45,9 +47,9 @@ class BlockCoder {
   BlockCoder(CodeJob job, CodeStore& store);
 
   const CodeJob& job() const { return job_; }
-  // Looks for the blocks in the store again; not once encoding has begun.
+  // Looks for the blocks in the store, whose files it may wait for; not once encoding has begun.
   void LookUp();
-  // From first_block on, as many as the store had then.
+  // From first_block on, as many as the store had then; none before LookUp.
   const std::vector<std::shared_ptr<const BlockCodes>>& stored() const { return stored_; }
   // First row whose states are needed.
   std::int32_t next_row() const;
@@ -75,7 +77,8 @@ class BlockCoder {
   std::size_t NextBlock() const {
     return static_cast<std::size_t>(job_.first_block) + stored_.size();
   }
-  std::vector<std::shared_ptr<BlockCodes>> BlockAt(std::int32_t index) EXCLUDES(mu_);
+  // The codes of a block, which stay where they are until the last layer of it is done.
+  const std::vector<std::shared_ptr<BlockCodes>>& BlockAt(std::int32_t index) EXCLUDES(mu_);
   void EncodeBlock(const CodeEncoder& encoder, const StatesReady& whole, std::int32_t row,
                    BlockCodes& codes) const;
   void LayerDone(std::int32_t index) EXCLUDES(mu_);

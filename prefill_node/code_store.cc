@@ -1,20 +1,14 @@
 #include "prefill_node/code_store.h"
 
 #include <iterator>
+#include <utility>
 
 namespace baton {
 
-BlockCodes::BlockCodes(const CodeCut& whole) {
-  std::size_t bytes = 0;
-  for (const CodeCut::Layer& layer : whole.layers) {
-    offsets_.push_back(bytes);
-    bytes += layer.block_bytes;
-  }
-  bytes_.resize(bytes);
-}
-
-CodeStore::CodeStore(std::int64_t capacity_bytes, MetricRegistry& metrics)
+CodeStore::CodeStore(std::int64_t capacity_bytes, MetricRegistry& metrics,
+                     std::unique_ptr<CodeSpill> spill)
     : capacity_(capacity_bytes),
+      spill_(std::move(spill)),
       queries_(metrics.AddCounter("baton_code_store_queries_tokens_total",
                                   "Tokens whose codes were looked for.")),
       hits_(metrics.AddCounter("baton_code_store_hits_tokens_total",
@@ -24,17 +18,28 @@ CodeStore::CodeStore(std::int64_t capacity_bytes, MetricRegistry& metrics)
       bytes_gauge_(metrics.AddGaugeCallback("baton_code_store_bytes", "Codes that are kept.",
                                             [this] { return double(bytes()); })) {}
 
-std::vector<std::shared_ptr<const BlockCodes>> CodeStore::Find(absl::Span<const BlockHash> blocks,
-                                                               const std::string& space) {
-  std::vector<std::shared_ptr<const BlockCodes>> found;
-  {
-    MutexLock lock(mu_);
-    for (const BlockHash& block : blocks) {
-      const auto it = index_.find({block, space});
-      if (it == index_.end()) break;
-      entries_.splice(entries_.begin(), entries_, it->second);
-      found.push_back(it->second->codes);
-    }
+void CodeStore::FindInMemory(absl::Span<const BlockHash> blocks, const std::string& space,
+                             Found& found) {
+  MutexLock lock(mu_);
+  for (const BlockHash& block : blocks.subspan(found.size())) {
+    const auto it = index_.find({block, space});
+    if (it == index_.end()) return;
+    entries_.splice(entries_.begin(), entries_, it->second);
+    found.push_back(it->second->codes);
+  }
+}
+
+CodeStore::Found CodeStore::Find(absl::Span<const BlockHash> blocks, const std::string& space,
+                                 const CodeCut& whole) {
+  Found found;
+  FindInMemory(blocks, space, found);
+  while (spill_ && found.size() < blocks.size()) {
+    const BlockHash& block = blocks[found.size()];
+    auto codes = spill_->Find(block, space, whole);
+    if (!codes) break;
+    Put(block, space, codes);
+    found.push_back(std::move(codes));
+    FindInMemory(blocks, space, found);
   }
   queries_.Increment(static_cast<double>(blocks.size()) * kCodeBlockRows);
   hits_.Increment(static_cast<double>(found.size()) * kCodeBlockRows);
@@ -61,6 +66,10 @@ void CodeStore::Put(const BlockHash& block, const std::string& space,
     }
   }
   evictions_.Increment(static_cast<double>(dropped.size()) * kCodeBlockRows);
+  if (!spill_) return;
+  for (Entry& entry : dropped) {
+    spill_->Put(entry.key.first, entry.key.second, std::move(entry.codes));
+  }
 }
 
 std::int64_t CodeStore::bytes() const {

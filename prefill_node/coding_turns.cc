@@ -11,6 +11,7 @@ CodingTurns::Turn::~Turn() {
   std::vector<std::function<void()>> again;
   {
     MutexLock lock(table_->mu);
+    ++table_->ended;
     for (const Key& key : keys_) {
       auto taken = table_->waiting.extract(key);
       for (auto& call : taken.mapped()) again.push_back(std::move(call));
@@ -38,6 +39,11 @@ std::unique_ptr<CodingTurns::Turn> CodingTurns::Take(const std::vector<Key>& blo
 std::size_t CodingTurns::blocks_taken() const {
   MutexLock lock(table_->mu);
   return table_->waiting.size();
+}
+
+std::uint64_t CodingTurns::ended() const {
+  MutexLock lock(table_->mu);
+  return table_->ended;
 }
 
 }  // namespace baton

@@ -10,6 +10,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
@@ -49,11 +50,14 @@ class CodingTurns {
   // first of them; `again` is called when that ends, on any thread and without a lock.
   std::unique_ptr<Turn> Take(const std::vector<Key>& blocks, std::function<void()> again);
   std::size_t blocks_taken() const;
+  // How many turns have ended. While it stays the same, nobody has coded what a turn was for.
+  std::uint64_t ended() const;
 
  private:
   struct Table {
     Mutex mu;
     std::map<Key, std::vector<std::function<void()>>> waiting GUARDED_BY(mu);  // by block taken
+    std::uint64_t ended GUARDED_BY(mu) = 0;
   };
   const std::shared_ptr<Table> table_;
 };

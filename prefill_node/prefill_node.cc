@@ -2,11 +2,13 @@
 
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "common/base/ids.h"
 #include "common/base/status_macros.h"
 #include "common/node/command_line.h"
 #include "common/node/node_server.h"
 #include "common/node/worker_pool.h"
+#include "prefill_node/code_spill.h"
 #include "prefill_node/service.h"
 
 namespace baton {
@@ -31,13 +33,14 @@ class PrefillNode::Impl {
   }
 
   absl::Status Start() {
+    BATON_ASSIGN_OR_RETURN(std::unique_ptr<CodeSpill> spill, OpenSpill());  // before models load
     BATON_ASSIGN_OR_RETURN(NodeBase base, StartNodeBase("prefill", config_, metrics_));
     server_ = std::move(base.server);
     host_ = std::move(base.host);
     workers_ = std::make_shared<WorkerPool>(base.threads.worker);
     service_ = std::make_unique<PrefillService>(
         PrefillServiceOptions{NodeName(config_.node.name), NewIncarnation(), config_.handoff},
-        *host_, transport_.get(), workers_, metrics_);
+        *host_, transport_.get(), workers_, std::move(spill), metrics_);
     return server_->Serve({.service = service_.get(),
                            .service_name = "baton.v1.Prefill",
                            .draining = [this] { return service_->draining(); },
@@ -60,6 +63,15 @@ class PrefillNode::Impl {
   std::unique_ptr<NodeServer> server_;
 
  private:
+  // Null where none is configured.
+  absl::StatusOr<std::unique_ptr<CodeSpill>> OpenSpill() {
+    const PrefillHandoffConfig& c = config_.handoff;
+    if (c.code_spill_path.empty()) return nullptr;
+    auto spill = CodeSpill::Open({c.code_spill_path, c.code_spill_bytes}, metrics_);
+    if (spill.ok()) return spill;
+    return absl::Status(spill.status().code(),
+                        absl::StrCat("handoff.code_spill_path: ", spill.status().message()));
+  }
   void Stop() {
     if (!service_) return;
     service_->StartDraining();

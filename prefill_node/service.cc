@@ -38,13 +38,14 @@ std::string Outcome(const absl::Status& status) {
 }  // namespace
 
 PrefillService::PrefillService(PrefillServiceOptions options, ModelHost& host, Transport* transport,
-                               std::shared_ptr<WorkerPool> workers, MetricRegistry& metrics)
+                               std::shared_ptr<WorkerPool> workers,
+                               std::unique_ptr<CodeSpill> spill, MetricRegistry& metrics)
     : options_(std::move(options)),
       host_(host),
       transport_(transport),
       workers_(std::move(workers)),
       producer_(host),
-      code_store_(options_.handoff.code_store_bytes, metrics),
+      code_store_(options_.handoff.code_store_bytes, metrics, std::move(spill)),
       transfers_total_(metrics.AddCounterFamily("baton_prefill_transfers_total",
                                                 "Transfers ended, by outcome.", {"outcome"})),
       bytes_total_(metrics.AddCounterFamily("baton_handoff_bytes_total", "Payload of hand-offs.",
@@ -150,31 +151,37 @@ absl::Status PrefillService::StartTransfer(const v1::StartRequest& request,
   }
   writer->SetOnCancel([sender] { sender->Abort(absl::CancelledError("the decode node left")); });
   Work work = {job.model->engine, std::move(job.request), sender, coder};
-  if (coder) {
-    StartCoding(std::move(work), /*may_wait=*/options_.handoff.code_store_bytes > 0);
-  } else {
+  const bool may_wait = options_.handoff.code_store_bytes > 0;
+  if (!coder) {
     Submit(std::move(work));
+  } else if (code_store_.reads_files()) {
+    PostCoding(std::move(work), may_wait);
+  } else {
+    StartCoding(std::move(work), may_wait);
   }
   return absl::OkStatus();
 }
 
+void PrefillService::PostCoding(Work work, bool may_wait) {
+  auto posted = std::make_shared<Work>(std::move(work));
+  workers_->Post([this, posted, may_wait] {
+    if (!posted->sender->ended()) StartCoding(std::move(*posted), may_wait);
+  });
+}
+
 void PrefillService::StartCoding(Work work, bool may_wait) {
   BlockCoder& coder = *work.coder;
+  const std::uint64_t turns_ended = turns_.ended();
+  coder.LookUp();
   std::unique_ptr<CodingTurns::Turn> turn;
   if (may_wait && !coder.all_stored()) {
-    auto waiting = std::make_shared<Work>(work);
-    turn = turns_.Take(coder.missing(), [this, waiting] {
-      workers_->Post([this, waiting] {
-        if (waiting->sender->ended()) return;
-        waiting->coder->LookUp();
-        StartCoding(std::move(*waiting), /*may_wait=*/false);
-      });
-    });
+    turn = turns_.Take(coder.missing(), [this, work] { PostCoding(work, /*may_wait=*/false); });
     if (!turn) {
       waits_.Increment();
       return;
     }
-    coder.LookUp();  // another's turn may have ended since the first look
+    // What we missed may have been coded between the look and the turn.
+    if (turns_.ended() != turns_ended) coder.LookUp();
   }
   work.sender->SendStored();
   if (coder.all_stored()) {

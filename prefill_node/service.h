@@ -18,6 +18,7 @@
 #include "common/rpc/stream_writer.h"
 #include "common/transport/transport.h"
 #include "prefill_node/code_sender.h"
+#include "prefill_node/code_spill.h"
 #include "prefill_node/prefill_config.h"
 #include "prefill_node/producer.h"
 #include "proto/prefill.grpc.pb.h"
@@ -32,9 +33,11 @@ struct PrefillServiceOptions {
 
 class PrefillService final : public v1::Prefill::CallbackService {
  public:
-  // Everything must outlive the service; `transport` may be null (transfers are then refused).
+  // Everything must outlive the service; `transport` may be null (transfers are then refused), and
+  // `spill` (codes are then kept in memory only).
   PrefillService(PrefillServiceOptions options, ModelHost& host, Transport* transport,
-                 std::shared_ptr<WorkerPool> workers, MetricRegistry& metrics);
+                 std::shared_ptr<WorkerPool> workers, std::unique_ptr<CodeSpill> spill,
+                 MetricRegistry& metrics);
 
   grpc::ServerUnaryReactor* Link(grpc::CallbackServerContext* context,
                                  const v1::LinkRequest* request,
@@ -75,7 +78,9 @@ class PrefillService final : public v1::Prefill::CallbackService {
   absl::Status StartTransfer(const v1::StartRequest& request, const std::string& request_id,
                              const std::shared_ptr<Writer>& writer);
   // Codes come from the store, or from whoever is making them (once: `may_wait`), or are made here.
+  // On a worker where the store reads files.
   void StartCoding(Work work, bool may_wait);
+  void PostCoding(Work work, bool may_wait);
   static void Submit(Work work);
   void OnEnd(std::uint64_t key, const std::shared_ptr<Writer>& writer, absl::Status status,
              const TransferSummary& summary) EXCLUDES(mu_);

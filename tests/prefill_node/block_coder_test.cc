@@ -68,14 +68,17 @@ TEST_F(BlockCoderTest, StoresABlockWhenItsLayersAreDone) {
   code(States(0, 0, 128));
   EXPECT_EQ(store_.bytes(), 0);
   code(States(1, 64, 128));
-  const auto second = store_.Find(std::vector{coder.job().blocks[1]}, "s");
+  const auto second = store_.Find(std::vector{coder.job().blocks[1]}, "s", coder.job().cut);
   ASSERT_EQ(second.size(), 1u);
   code(States(1, 0, 64));
   // The next transfer starts where the store ends.
   BlockCoder warm(Job(3, /*first_block=*/1), store_);
+  warm.LookUp();
   EXPECT_EQ(warm.stored(), second);
   EXPECT_EQ(warm.next_row(), 128);
   BlockCoder cold(Job(1, /*first_block=*/0), store_);
+  EXPECT_FALSE(cold.all_stored());
+  cold.LookUp();
   EXPECT_EQ(cold.next_row(), 64);
   EXPECT_TRUE(cold.all_stored());
 }
@@ -90,7 +93,7 @@ TEST_F(BlockCoderTest, OtherEncodersAreServedOnTheWay) {
     coder.Keep(states);
   }
   for (const char* space : {"s", "t"}) {
-    const auto blocks = store_.Find(job.blocks, space);
+    const auto blocks = store_.Find(job.blocks, space, job.cut);
     ASSERT_EQ(blocks.size(), 1u) << space;
     for (const int layer : {0, 1}) {
       const std::vector<std::byte> want = Codes(layer);

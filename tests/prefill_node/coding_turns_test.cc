@@ -22,7 +22,9 @@ TEST(CodingTurnsTest, WhoComesLaterIsCalledWhenTheTurnEnds) {
   EXPECT_EQ(turns.Take(Blocks({3}), call), nullptr) << "the first blocks may be stored already";
   EXPECT_NE(turns.Take(Blocks({4, 5}), {}), nullptr) << "other blocks are another turn";
   EXPECT_EQ(called, 0);
+  const std::uint64_t ended = turns.ended();
   turn.reset();
+  EXPECT_EQ(turns.ended(), ended + 1);
   EXPECT_EQ(called, 3);
   EXPECT_NE(turns.Take(Blocks({1}), {}), nullptr);
 }

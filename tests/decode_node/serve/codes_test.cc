@@ -63,6 +63,9 @@ TEST_F(CodesTest, TheStoreSavesTheForward) {
   const Answer cold = Reuse(prompt, producer);
   ASSERT_TRUE(cold.status.ok()) << cold.status;
   EXPECT_EQ(cold.timing().producer_cached_tokens(), 0u);
+  EXPECT_THAT(prefill_[0]->metrics().SerializeText(),
+              HasSubstr("baton_code_store_queries_tokens_total 320\n"))
+      << "who waits for nobody looks once";
   decode_->host().ClearPrefixCaches();
   const Answer warm = Reuse(prompt, producer);
   EXPECT_EQ(warm.timing().producer_cached_tokens(), 320u);
@@ -80,32 +83,77 @@ TEST_F(CodesTest, TheStoreSavesTheForward) {
   ExpectNothingHeld();
 }
 
-// One forward for everybody: consumers with codecs of their own, and all of them at once.
+// What memory has no room for costs no forward either, also after a restart.
+TEST_F(CodesTest, TheSpillSavesTheForward) {
+  const std::string codec = WriteCodec("a", "a", CodeSource::kHidden);
+  const auto with_spill = [this](auto& c) {
+    c.handoff.code_store_bytes = 64 << 10;  // of a prompt's 320 tokens
+    c.handoff.code_spill_path = (dir_ / "spilled").string();
+    c.handoff.code_spill_bytes = 64 << 20;
+  };
+  std::string producer = StartPrefill("p", {EntryWith("base", "a", {codec})}, with_spill);
+  StartDecode({EntryWith("m", "a", {codec})});
+  std::vector<std::vector<std::int64_t>> prompts;
+  std::vector<Answer> cold;
+  for (std::uint32_t seed : {31, 32, 33, 34}) {
+    prompts.push_back(Prompt(400, seed));
+    cold.push_back(Reuse(prompts.back(), producer));
+    ASSERT_TRUE(cold.back().status.ok()) << cold.back().status;
+    EXPECT_EQ(cold.back().timing().producer_cached_tokens(), 0u);
+  }
+  const auto expect_warm = [&](std::size_t i) {
+    decode_->host().ClearPrefixCaches();
+    const Answer warm = Reuse(prompts[i], producer);
+    EXPECT_EQ(warm.timing().producer_cached_tokens(), 320u) << i;
+    EXPECT_EQ(warm.timing().prefill_s(), 0) << i;
+    EXPECT_EQ(warm.tokens, cold[i].tokens) << i;
+  };
+  for (std::size_t i = 0; i < prompts.size(); ++i) expect_warm(i);
+  EXPECT_THAT(prefill_[0]->metrics().SerializeText(),
+              Not(HasSubstr("baton_code_spill_hits_tokens_total 0\n")));
+  prefill_.clear();
+  producer = StartPrefill("again", {EntryWith("base", "a", {codec})}, with_spill);
+  expect_warm(0);  // the others pushed it out of memory
+  ExpectNothingHeld();
+}
+
+// One forward for everybody: consumers with codecs of their own, and all of them at once. With a
+// folder the store is looked into on a worker.
 TEST_F(CodesTest, OnePrefixIsComputedOnce) {
   const std::string first = WriteCodec("a", "a", CodeSource::kHidden);
   const std::string second = WriteCodec("a", "b", CodeSource::kHidden);
-  const std::string producer = StartPrefill("p", {EntryWith("base", "a", {first, second})});
-  ModelEntry own = EntryWith("own", "a", {first});
-  ModelEntry other = EntryWith("other", "b", {second});
-  StartDecode({own, other});
-  const auto prompt = Prompt(500, 21);
-  std::vector<Answer> answers(6);
-  std::vector<std::thread> threads;
-  for (std::size_t i = 0; i < answers.size(); ++i) {
-    threads.emplace_back([&, i] {
-      answers[i] = Ask(Request(i % 2 == 0 ? "own" : "other", prompt, "reuse", {producer}));
-    });
+  for (const char* folder : {"", "spilled"}) {
+    SCOPED_TRACE(folder);
+    prefill_.clear();
+    decode_.reset();
+    const std::string producer = StartPrefill(
+        absl::StrCat("p", folder), {EntryWith("base", "a", {first, second})}, [&](auto& c) {
+          if (*folder == '\0') return;
+          c.handoff.code_spill_path = (dir_ / folder).string();
+          c.handoff.code_spill_bytes = 1 << 20;
+        });
+    // Without a cache of its own, which would serve who comes after the first has ended.
+    StartDecode({EntryWith("own", "a", {first}), EntryWith("other", "b", {second})},
+                [](DecodeConfig& c) { c.engine.prefix_cache = false; });
+    const auto prompt = Prompt(500, 21);
+    std::vector<Answer> answers(6);
+    std::vector<std::thread> threads;
+    for (std::size_t i = 0; i < answers.size(); ++i) {
+      threads.emplace_back([&, i] {
+        answers[i] = Ask(Request(i % 2 == 0 ? "own" : "other", prompt, "reuse", {producer}));
+      });
+    }
+    for (std::thread& t : threads) t.join();
+    for (std::size_t i = 0; i < answers.size(); ++i) {
+      ASSERT_TRUE(answers[i].status.ok()) << answers[i].status;
+      EXPECT_EQ(answers[i].timing().strategy(), "reuse") << answers[i].timing().fallback_reason();
+      EXPECT_EQ(answers[i].tokens, answers[i % 2].tokens);
+    }
+    EXPECT_THAT(prefill_[0]->metrics().SerializeText(),
+                HasSubstr(absl::StrCat("baton_prompt_tokens_total{model=\"base\"} ",
+                                       ShareablePrefix(500, std::nullopt), "\n")));
+    ExpectNothingHeld();
   }
-  for (std::thread& t : threads) t.join();
-  for (std::size_t i = 0; i < answers.size(); ++i) {
-    ASSERT_TRUE(answers[i].status.ok()) << answers[i].status;
-    EXPECT_EQ(answers[i].timing().strategy(), "reuse") << answers[i].timing().fallback_reason();
-    EXPECT_EQ(answers[i].tokens, answers[i % 2].tokens);
-  }
-  EXPECT_THAT(prefill_[0]->metrics().SerializeText(),
-              HasSubstr(absl::StrCat("baton_prompt_tokens_total{model=\"base\"} ",
-                                     ShareablePrefix(500, std::nullopt), "\n")));
-  ExpectNothingHeld();
 }
 
 // Without room in the store every prefix is computed; chunks that do not end with blocks are
