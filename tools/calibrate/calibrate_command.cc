@@ -1,5 +1,7 @@
 #include "tools/calibrate/calibrate_command.h"
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
@@ -46,7 +48,9 @@ const std::map<std::string, Factorisation> kFactorisations = {
 const std::map<std::string, std::uint8_t> kComponentBits = {{"auto", 0}, {"int8", 8}, {"int4", 4}};
 
 struct Options {
-  PairFiles files;
+  std::string producer;
+  std::vector<std::string> consumers;
+  std::vector<std::string> adapters;
   std::vector<std::string> data;
   std::string chat_template;
   std::string out;
@@ -61,41 +65,94 @@ struct Options {
   CalibrationOptions calibration;
 };
 
+// Of a consumer's file or folder: its last word, without the extension of a file.
+std::string NameOf(const std::string& path) {
+  std::filesystem::path p = std::filesystem::absolute(path).lexically_normal();
+  if (!p.has_filename()) p = p.parent_path();
+  return p.extension() == ".gguf" ? p.stem().string() : p.filename().string();
+}
+
+// One for each adapter, or each model.
+absl::StatusOr<std::vector<ConsumerFiles>> ConsumersOf(const std::vector<std::string>& models,
+                                                       const std::vector<std::string>& adapters) {
+  if (models.size() > 1 && !adapters.empty() && adapters.size() != models.size()) {
+    return absl::InvalidArgumentError(
+        Cat("--adapter: ", adapters.size(), " of them for ", models.size(),
+            " of --consumer; allowed: one for each in the same order (\"none\" for one without), ",
+            "or any number for one --consumer"));
+  }
+  std::vector<ConsumerFiles> consumers;
+  std::map<std::string, std::string> paths;  // by name
+  for (std::size_t i = 0; i < std::max(models.size(), adapters.size()); ++i) {
+    ConsumerFiles files;
+    files.model = models[models.size() == 1 ? 0 : i];
+    if (!adapters.empty() && adapters[i] != "none") files.adapter = adapters[i];
+    const std::string& named = files.adapter.empty() ? files.model : files.adapter;
+    files.name = NameOf(named);
+    const auto [it, fresh] = paths.emplace(files.name, named);
+    if (!fresh) {
+      return absl::InvalidArgumentError(Cat("consumers: ", it->second, " and ", named,
+                                            " would both be named \"", files.name,
+                                            "\"; give one a name of its own, by a link"));
+    }
+    consumers.push_back(std::move(files));
+  }
+  return consumers;
+}
+
 class Command {
  public:
   explicit Command(Options options)
       : options_(std::move(options)), executor_(MakeThreadPool(options_.threads)) {}
 
   absl::Status Run() {
-    BATON_RETURN_IF_ERROR(CheckOut());
+    BATON_ASSIGN_OR_RETURN(const std::vector<ConsumerFiles> consumers,
+                           ConsumersOf(options_.consumers, options_.adapters));
+    shared_ = consumers.size() > 1;
+    BATON_RETURN_IF_ERROR(CheckOut(consumers.size()));
     const auto progress = [this](std::string_view stage, std::int64_t done, std::int64_t total) {
       stages_(stage, done, total);
     };
-    BATON_ASSIGN_OR_RETURN(const LoadedPair loaded, LoadPair(options_.files, progress, *executor_));
+    BATON_ASSIGN_OR_RETURN(const LoadedGroup loaded,
+                           LoadGroup({options_.producer, consumers}, progress, *executor_));
     CalibrationOptions& o = options_.calibration;
     o.source = options_.source == "h" ? CodeSource::kHidden : CodeSource::kKv;
     o.metric = kMetrics.at(options_.metric);
     BATON_ASSIGN_OR_RETURN(o.patch, ReadPatch());
     if (options_.separate) o.separate = options_.separate_ranks;
-    const double raw = RawBytesPerToken(loaded.pair.producer.model->config());
+    const double raw = RawBytesPerToken(loaded.group.producer.model->config());
     if (o.bytes_per_token == 0) o.bytes_per_token = raw * kProfiles.at(options_.profile);
     o.progress = progress;
-    o.checkpoints = options_.out + ".part.";
+    o.checkpoints = options_.out + (shared_ ? "/part." : ".part.");
     BATON_ASSIGN_OR_RETURN(
         const DocumentSet set,
         ReadDocuments(options_.data, *loaded.tokenizer, ChatOf(loaded, options_.chat_template),
                       DocumentTokens(o)));
-    BATON_ASSIGN_OR_RETURN(const CalibrationResult result,
-                           Calibrate(loaded.pair, set, o, *executor_));
-    BATON_RETURN_IF_ERROR(SaveCodec(result.codec, options_.out, o.storage));
-    RemoveCheckpoints();
-    Print(result, raw);
+    BATON_ASSIGN_OR_RETURN(const std::vector<CalibrationResult> results,
+                           CalibrateShared(loaded.group, set, o, *executor_));
+    for (std::size_t i = 0; i < results.size(); ++i) {
+      BATON_RETURN_IF_ERROR(SaveCodec(results[i].codec, OutOf(consumers[i]), o.storage));
+    }
+    for (const std::string& file : CheckpointFiles(loaded.group, o)) {
+      std::error_code ignored;
+      std::filesystem::remove(file, ignored);
+    }
+    for (std::size_t i = 0; i < results.size(); ++i) {
+      if (shared_) std::cout << (i == 0 ? "" : "\n") << consumers[i].name << "\n";
+      Print(results[i], OutOf(consumers[i]), raw);
+    }
     return absl::OkStatus();
   }
 
  private:
   // Before an hour of work is lost for a folder that is not there.
-  absl::Status CheckOut() const {
+  absl::Status CheckOut(std::size_t consumers) const {
+    if (shared_) {
+      if (std::filesystem::is_directory(options_.out)) return absl::OkStatus();
+      return absl::InvalidArgumentError(Cat("--out ", options_.out,
+                                            ": not a folder, which the codecs of ", consumers,
+                                            " consumers go to"));
+    }
     const auto parent = std::filesystem::absolute(options_.out).parent_path();
     if (std::filesystem::is_directory(options_.out) || !std::filesystem::is_directory(parent)) {
       return absl::InvalidArgumentError(Cat("--out ", options_.out, ": not a file in a folder"));
@@ -103,11 +160,8 @@ class Command {
     return absl::OkStatus();
   }
 
-  void RemoveCheckpoints() const {
-    for (const char* name : CheckpointNames()) {
-      std::error_code ignored;
-      std::filesystem::remove(Cat(options_.calibration.checkpoints, name), ignored);
-    }
+  std::string OutOf(const ConsumerFiles& consumer) const {
+    return shared_ ? Cat(options_.out, "/", consumer.name, ".safetensors") : options_.out;
   }
 
   // "off", so many layers at most, or those with these numbers.
@@ -130,7 +184,7 @@ class Command {
     return patch;
   }
 
-  void Print(const CalibrationResult& result, double raw) const {
+  static void Print(const CalibrationResult& result, const std::string& out, double raw) {
     const HeldOutScores& s = result.scores;
     std::cout << fmt::format("{:<16}{:>10}{:>10}{:>9}{:>9}{:>9}\n", "", "B/token", "KL", "+-",
                              "NLL", "top-1");
@@ -144,29 +198,36 @@ class Command {
     std::cout << fmt::format(
         "{} predictions of {} held-out documents. {}: \"{}\", {} bytes per token ({:.1f} % of raw "
         "fp16), codec {}\n",
-        s.tokens, s.documents, options_.out, result.chosen, result.codec.bytes_per_token(),
+        s.tokens, s.documents, out, result.chosen, result.codec.bytes_per_token(),
         100 * result.codec.bytes_per_token() / raw, result.codec.Digest());
   }
 
   Options options_;
+  bool shared_ = false;  // there are several consumers
   std::unique_ptr<Executor> executor_;
   Stages stages_;
 };
 
 void AddOptions(CLI::App& app, Options& o) {
   CalibrationOptions& c = o.calibration;
-  app.add_option("--producer", o.files.producer,
-                 "who makes codes: a .gguf file or Hugging Face folder")
+  app.add_option("--producer", o.producer, "who makes codes: a .gguf file or Hugging Face folder")
       ->required();
-  app.add_option("--consumer", o.files.consumer, "who reads them: a file or folder")->required();
-  app.add_option("--adapter", o.files.adapter, "the consumer's PEFT LoRA folder");
+  app.add_option("--consumer", o.consumers,
+                 "who reads them: a file or folder; of several, one code for all of them")
+      ->required();
+  app.add_option(
+      "--adapter", o.adapters,
+      "the consumer's PEFT LoRA folder; several of one consumer share a code; of several "
+      "consumers one for each, or none");
   app.add_option(
          "--data", o.data,
          "texts like the traffic: .txt, or .jsonl with \"text\", \"context\" or \"messages\"")
       ->required();
   app.add_option("--chat-template", o.chat_template,
                  "how messages are put: a template's name, or none; default: the consumer's own");
-  app.add_option("--out", o.out, "the codec to write, .safetensors")->required();
+  app.add_option("--out", o.out,
+                 "the codec to write, .safetensors; the folder for those of several consumers")
+      ->required();
   auto* profile = app.add_option("--profile", o.profile, "1/8 or 1/12 of raw fp16 K/V")
                       ->capture_default_str()
                       ->check(CLI::IsMember({"quality", "economy"}));

@@ -92,7 +92,7 @@ class Command {
     BATON_ASSIGN_OR_RETURN(const EvaluationTexts texts, ReadTexts(loaded, settings));
     BATON_ASSIGN_OR_RETURN(
         const Evaluation evaluation,
-        Evaluate(loaded.pair, codecs, texts, *loaded.tokenizer, settings, *executor_));
+        Evaluate(loaded.pair, codecs, texts, loaded.tokenizer(), settings, *executor_));
     const std::filesystem::path out = options_.out;
     const std::string markdown = EvaluationMarkdown(evaluation);
     BATON_RETURN_IF_ERROR(WriteText(out / "eval.json", EvaluationJson(evaluation)));
@@ -119,8 +119,8 @@ class Command {
   absl::StatusOr<EvaluationTexts> ReadTexts(const LoadedPair& loaded,
                                             const EvaluationOptions& settings) const {
     EvaluationTexts texts;
-    const auto chat = ChatOf(loaded, options_.chat_template);
-    BATON_ASSIGN_OR_RETURN(texts.documents, ReadDocuments(options_.data, *loaded.tokenizer, chat,
+    const auto chat = ChatOf(loaded.models, options_.chat_template);
+    BATON_ASSIGN_OR_RETURN(texts.documents, ReadDocuments(options_.data, loaded.tokenizer(), chat,
                                                           settings.prefix + settings.continuation));
     if (options_.questions.empty()) return texts;
     if (!chat.ok()) return chat.status();
@@ -128,7 +128,7 @@ class Command {
     const auto context =
         static_cast<std::int32_t>(loaded.pair.consumer.model->config().max_context);
     BATON_ASSIGN_OR_RETURN(texts.questions,
-                           ReadQuestions(options_.questions, *loaded.tokenizer, texts.form,
+                           ReadQuestions(options_.questions, loaded.tokenizer(), texts.form,
                                          2 * kSinkTokens, context - settings.max_answer));
     return texts;
   }
@@ -136,7 +136,7 @@ class Command {
   static AnswerForm FormOf(const LoadedPair& loaded, std::optional<ChatTemplate> chat) {
     AnswerForm form{.chat = chat, .end = {}};
     if (!form.chat) return form;
-    if (const auto id = loaded.tokenizer->TokenToId(form.chat->end_of_turn())) {
+    if (const auto id = loaded.tokenizer().TokenToId(form.chat->end_of_turn())) {
       form.end.push_back(*id);
     }
     for (const std::int32_t id : loaded.pair.consumer.model->config().eos_ids) {

@@ -22,12 +22,22 @@ constexpr double kPriorRidge = 1e-9;
 // Levels of one component at each of kBitChoices (none at 0 bits).
 using Levels = std::array<std::vector<float>, kBitChoices.size()>;
 
+// What codes become at one target.
+struct Decoding {
+  Matrix decoder;              // [q, rank]
+  std::vector<double> offset;  // [q]
+};
+
 struct FittedLayer {
-  LinearCode code;
+  LinearCode code;                  // but for its decoder, which is here:
+  std::vector<Decoding> decodings;  // of each target: the consumers, or one for all of them
   std::vector<double> source_mean;
-  std::vector<double> offset;
   std::vector<Levels> levels;     // [rank]
   std::vector<BitErrors> errors;  // [rank]
+
+  const Decoding& For(std::size_t consumer) const {
+    return decodings[decodings.size() == 1 ? 0 : consumer];
+  }
 };
 
 // The sample's components, each sorted: [rank, rows].
@@ -58,24 +68,41 @@ void FitQuantisers(const RowReservoir& sample, FittedLayer& layer) {
   }
 }
 
-FittedLayer FitLayer(const CandidateSpec& spec, const PairStatistics& statistics,
+// The decoders of a code of several targets, each with the mean of what it decodes to.
+std::vector<Decoding> Split(const Matrix& decoder, absl::Span<const RegressionTarget> targets) {
+  std::vector<Decoding> decodings;
+  for (auto row = decoder.values.begin(); const RegressionTarget& target : targets) {
+    const std::vector<double>& mean = target.moments.target_mean;
+    Matrix part(static_cast<std::int64_t>(mean.size()), decoder.cols);
+    std::copy_n(row, part.values.size(), part.values.begin());
+    row += static_cast<std::ptrdiff_t>(part.values.size());
+    decodings.push_back({std::move(part), mean});
+  }
+  return decodings;
+}
+
+FittedLayer FitLayer(const CandidateSpec& spec, const CalibrationStatistics& statistics,
                      const TargetMetrics& metrics, std::size_t l) {
-  FittedLayer fitted;
   const Moments own = statistics.Producer(l);
+  const Matrix prior = LeastSquares(own, kPriorRidge);
+  std::vector<Moments> moments;  // of the consumers
+  std::vector<RegressionTarget> targets;
   if (spec.target == CodeTarget::kProducer) {
     // The target is what the prior says.
-    fitted.code =
-        FitLinearCode(own, metrics.producer[l], LeastSquares(own, kPriorRidge), spec.regression);
-    fitted.offset = own.target_mean;
+    targets.push_back({own, metrics.producer[l], prior});
   } else {
-    const Moments moments = statistics.Consumer(l);
-    const Matrix prior = LeastSquares(own, kPriorRidge);
-    fitted.code =
-        spec.separate
-            ? FitSeparateCode(moments, metrics.consumer[l], prior, spec.regression, *spec.separate)
-            : FitLinearCode(moments, metrics.consumer[l], prior, spec.regression);
-    fitted.offset = moments.target_mean;
+    moments.reserve(statistics.consumers);  // targets refer to them
+    for (std::size_t c = 0; c < statistics.consumers; ++c) {
+      moments.push_back(statistics.Consumer(l, c));
+      targets.push_back({moments.back(), metrics.consumers[c][l], prior});
+    }
   }
+  FittedLayer fitted;
+  fitted.code = spec.separate ? FitSeparateCode(targets.front().moments, targets.front().metric,
+                                                prior, spec.regression, *spec.separate)
+                              : FitLinearCode(targets, spec.regression);
+  fitted.decodings = Split(fitted.code.decoder, targets);
+  fitted.code.decoder = {};
   fitted.source_mean = own.source_mean;
   FitQuantisers(statistics.layers[l].sample, fitted);
   return fitted;
@@ -85,12 +112,13 @@ std::vector<float> ToFloat(const std::vector<double>& values) {
   return {values.begin(), values.end()};
 }
 
-// The components that got bits, in their order.
-CodecLayer Keep(const FittedLayer& fitted, const std::uint8_t* bits) {
+// The components that got bits, in their order, as one consumer decodes them.
+CodecLayer Keep(const FittedLayer& fitted, std::size_t consumer, const std::uint8_t* bits) {
   const LinearCode& code = fitted.code;
+  const Decoding& decoding = fitted.For(consumer);
   CodecLayer layer;
   layer.mean = ToFloat(fitted.source_mean);
-  layer.offset = ToFloat(fitted.offset);
+  layer.offset = ToFloat(decoding.offset);
   std::vector<std::int64_t> kept;
   for (std::int64_t i = 0; i < code.rank(); ++i) {
     if (bits[i] == 0) continue;
@@ -106,9 +134,9 @@ CodecLayer Keep(const FittedLayer& fitted, const std::uint8_t* bits) {
       layer.encoder.push_back(static_cast<float>(code.encoder.at(i, c)));
     }
   }
-  for (std::int64_t row = 0; row < code.decoder.rows; ++row) {
+  for (std::int64_t row = 0; row < decoding.decoder.rows; ++row) {
     for (const std::int64_t i : kept) {
-      layer.decoder.push_back(static_cast<float>(code.decoder.at(row, i)));
+      layer.decoder.push_back(static_cast<float>(decoding.decoder.at(row, i)));
     }
   }
   return layer;
@@ -116,9 +144,10 @@ CodecLayer Keep(const FittedLayer& fitted, const std::uint8_t* bits) {
 
 // Of the code with the bits it got. Quantisation errors are uncorrelated with what is decoded and
 // with each other, as far as levels are means of their cells.
-double ErrorOf(const FittedLayer& fitted, const std::uint8_t* bits, const Moments& moments,
-               const Matrix& metric) {
-  LinearCode kept = fitted.code;
+double ErrorOf(const FittedLayer& fitted, std::size_t consumer, const std::uint8_t* bits,
+               const Moments& moments, const Matrix& metric) {
+  const Decoding& decoding = fitted.For(consumer);
+  LinearCode kept = {fitted.code.encoder, decoding.decoder, fitted.code.importance};
   double quantised = 0;
   for (std::int64_t i = 0; i < kept.rank(); ++i) {
     if (bits[i] == 0) {
@@ -132,7 +161,7 @@ double ErrorOf(const FittedLayer& fitted, const std::uint8_t* bits, const Moment
     quantised += fitted.errors[static_cast<std::size_t>(i)][choice] * loud;
   }
   const double all = (View(moments.target) * View(metric)).sum().item<double>();
-  const double linear = RelativeError(moments, metric, kept, kept.rank(), fitted.offset);
+  const double linear = RelativeError(moments, metric, kept, kept.rank(), decoding.offset);
   return linear + (all > 0 ? quantised / all : 0);
 }
 
@@ -143,16 +172,17 @@ CodecLayer QuantisedLayer(const LinearCode& code, const std::vector<double>& mea
                           std::int64_t budget_bits) {
   FittedLayer fitted;
   fitted.code = code;
+  fitted.decodings = {{code.decoder, offset}};
   fitted.source_mean = mean;
-  fitted.offset = offset;
   FitQuantisers(sample, fitted);
   fitted.errors[0][0] = std::numeric_limits<double>::max();
-  return Keep(fitted, AllocateBits(fitted.errors, budget_bits).data());
+  return Keep(fitted, 0, AllocateBits(fitted.errors, budget_bits).data());
 }
 
-Candidate MakeCandidate(const CandidateSpec& spec, const PairStatistics& statistics,
-                        const TargetMetrics& metrics, std::int64_t budget_bits,
-                        const CalibrationProgress& progress, Executor& executor) {
+std::vector<Candidate> MakeCandidates(const CandidateSpec& spec,
+                                      const CalibrationStatistics& statistics,
+                                      const TargetMetrics& metrics, std::int64_t budget_bits,
+                                      const CalibrationProgress& progress, Executor& executor) {
   const auto layers = static_cast<std::int64_t>(statistics.layers.size());
   std::vector<FittedLayer> fitted(statistics.layers.size());
   Mutex mu;
@@ -172,21 +202,25 @@ Candidate MakeCandidate(const CandidateSpec& spec, const PairStatistics& statist
   const std::vector<std::uint8_t> bits =
       spec.component_bits == 0 ? AllocateBits(errors, budget_bits)
                                : AllocateEqualBits(errors, spec.component_bits, budget_bits);
-  Candidate candidate;
-  candidate.spec = spec;
-  candidate.relative_error.resize(fitted.size());
   std::vector<const std::uint8_t*> bits_of_layer;
   for (const std::uint8_t* at = bits.data(); const FittedLayer& layer : fitted) {
-    candidate.layers.push_back(Keep(layer, at));
     bits_of_layer.push_back(at);
     at += layer.code.rank();
   }
-  ForEach(executor, layers, [&](std::int64_t l) {
-    const auto at = static_cast<std::size_t>(l);
-    candidate.relative_error[at] =
-        ErrorOf(fitted[at], bits_of_layer[at], statistics.Consumer(at), metrics.consumer[at]);
-  });
-  return candidate;
+  std::vector<Candidate> candidates(statistics.consumers);
+  for (std::size_t c = 0; c < candidates.size(); ++c) {
+    Candidate& candidate = candidates[c];
+    candidate.spec = spec;
+    candidate.layers.resize(fitted.size());
+    candidate.relative_error.resize(fitted.size());
+    ForEach(executor, layers, [&](std::int64_t l) {
+      const auto at = static_cast<std::size_t>(l);
+      candidate.layers[at] = Keep(fitted[at], c, bits_of_layer[at]);
+      candidate.relative_error[at] = ErrorOf(fitted[at], c, bits_of_layer[at],
+                                             statistics.Consumer(at, c), metrics.consumers[c][at]);
+    });
+  }
+  return candidates;
 }
 
 }  // namespace baton

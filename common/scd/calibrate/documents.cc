@@ -232,6 +232,18 @@ absl::StatusOr<DocumentSet> ReadDocuments(absl::Span<const std::string> paths,
   return std::move(reader).Finish();
 }
 
+absl::Status CheckTokens(const DocumentSet& set, std::int64_t vocab) {
+  for (const Document& d : set.documents) {
+    for (const std::int32_t id : d.tokens) {
+      if (id < 0 || id >= vocab) {
+        return absl::InvalidArgumentError(
+            Cat(set.files[d.file].path, ": token ", id, "; the smallest vocabulary has ", vocab));
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
 DocumentCut::DocumentCut(const Document& document, std::int32_t max_prefix,
                          std::int32_t max_continuation) {
   const auto n = static_cast<std::int32_t>(document.tokens.size());

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "common/tokenizer/chat_template.h"
@@ -53,6 +54,9 @@ absl::StatusOr<DocumentSet> ReadDocuments(absl::Span<const std::string> paths,
                                           const Tokenizer& tokenizer,
                                           const absl::StatusOr<std::optional<ChatTemplate>>& chat,
                                           std::int32_t max_tokens);
+
+// INVALID_ARGUMENT naming the file when an id is no row of an embedding of `vocab` rows.
+absl::Status CheckTokens(const DocumentSet& set, std::int64_t vocab);
 
 // What of a document is a prefix that is handed over, and what the consumer runs after it.
 struct DocumentCut {

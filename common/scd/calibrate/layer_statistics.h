@@ -1,4 +1,4 @@
-// What both models of a pair made of the same texts, layer by layer.
+// What a producer and its consumers made of the same texts, layer by layer.
 #pragma once
 
 #include <cstdint>
@@ -23,25 +23,23 @@ using CalibrationProgress =
     std::function<void(std::string_view stage, std::int64_t done, std::int64_t total)>;
 
 struct LayerStatistics {
-  PairedSums sums;      // of the source, with the targets of PairStatistics
+  // Of the source, with these targets: the consumers' [K | V]; for source h the producer's own
+  // (for source kv they are the source itself); with GatherOptions::inputs the consumer's.
+  PairedSums sums;
   RowReservoir sample;  // of the source
   QuerySums producer_queries;
-  QuerySums consumer_queries;
+  std::vector<QuerySums> consumer_queries;
 };
 
-struct PairStatistics {
-  // Targets of LayerStatistics::sums. For source kv the producer's own K/V are the source itself.
-  static constexpr std::size_t kConsumer = 0;
-  static constexpr std::size_t kProducer = 1;  // source h only
-  static constexpr std::size_t kInput = 2;     // GatherOptions::inputs only
-
+struct CalibrationStatistics {
   CodeSource source = CodeSource::kHidden;
+  std::size_t consumers = 1;
   std::int64_t tokens = 0;  // rows of each layer
   std::vector<LayerStatistics> layers;
 
-  // Of the source and the consumer's own [K | V].
-  Moments Consumer(std::size_t layer) const;
-  // Of the source and the consumer's normalised attention input; where inputs were gathered.
+  // Of the source and this consumer's own [K | V].
+  Moments Consumer(std::size_t layer, std::size_t consumer = 0) const;
+  // Of the source and the one consumer's normalised attention input; where inputs were gathered.
   Moments ConsumerInput(std::size_t layer) const;
   // Of the source and the producer's own [K | V].
   Moments Producer(std::size_t layer) const;
@@ -49,7 +47,8 @@ struct PairStatistics {
 
 struct GatherOptions {
   CodeSource source = CodeSource::kHidden;
-  bool inputs = false;  // the consumer's as well, for patched layers; source kHidden only
+  // The consumer's as well, for patched layers; source kHidden and one consumer only.
+  bool inputs = false;
   std::int64_t sample_rows = 4096;
   std::int32_t max_tokens = 0;  // of a document
   std::int64_t tokens = 0;      // of all, about: no further document is begun; 0: no limit
@@ -57,12 +56,14 @@ struct GatherOptions {
   CalibrationProgress progress;  // in tokens; may be null
 };
 
-// The models have layers, hidden, kv_heads and head_dim in common, and every token in their
-// vocabularies. The first kSinkTokens rows of each document are left out. RESOURCE_EXHAUSTED as
-// ModelProbe::Create; throws c10::Error when memory runs out.
-absl::StatusOr<PairStatistics> GatherStatistics(const ProbedModel& producer,
-                                                const ProbedModel& consumer,
-                                                absl::Span<const Document* const> documents,
-                                                const GatherOptions& options, Executor& executor);
+// All models go through each document in lockstep, so that the producer does once. At least one
+// consumer; the models have layers, hidden, kv_heads and head_dim in common, and every token in
+// their vocabularies. The first kSinkTokens rows of each document are left out. RESOURCE_EXHAUSTED
+// as ModelProbe::Create; throws c10::Error when memory runs out.
+absl::StatusOr<CalibrationStatistics> GatherStatistics(const ProbedModel& producer,
+                                                       absl::Span<const ProbedModel> consumers,
+                                                       absl::Span<const Document* const> documents,
+                                                       const GatherOptions& options,
+                                                       Executor& executor);
 
 }  // namespace baton

@@ -182,7 +182,8 @@ Matrix InputMetric(const ProbedModel& consumer, std::size_t layer, const Matrix&
   return ToMatrix(w);
 }
 
-std::vector<CodecLayer> PatchLayers(const ProbedModel& consumer, const PairStatistics& statistics,
+std::vector<CodecLayer> PatchLayers(const ProbedModel& consumer,
+                                    const CalibrationStatistics& statistics,
                                     const std::vector<Matrix>& metric, const Codec& base,
                                     double ridge, const CalibrationProgress& progress,
                                     Executor& executor) {

@@ -52,7 +52,8 @@ Matrix InputMetric(const ProbedModel& consumer, std::size_t layer, const Matrix&
 
 // Every layer of `base` as a patched one, of at most as many bits. `statistics` with inputs;
 // `metric`: of the consumer's K/V. Throws c10::Error.
-std::vector<CodecLayer> PatchLayers(const ProbedModel& consumer, const PairStatistics& statistics,
+std::vector<CodecLayer> PatchLayers(const ProbedModel& consumer,
+                                    const CalibrationStatistics& statistics,
                                     const std::vector<Matrix>& metric, const Codec& base,
                                     double ridge, const CalibrationProgress& progress,
                                     Executor& executor);

@@ -80,14 +80,21 @@ const char* FactorisationName(Factorisation factorisation) {
   return "unknown";
 }
 
-LinearCode FitLinearCode(const Moments& moments, const Matrix& metric, const Matrix& prior,
+LinearCode FitLinearCode(absl::Span<const RegressionTarget> targets,
                          const RegressionOptions& options) {
+  const Moments& moments = targets.front().moments;
   const double lambda = Lambda(moments, options.ridge);
   const Roots source(WithRidge(moments, lambda));
-  const Roots weight(View(metric));
-  at::Tensor target = View(moments.cross).clone();
-  if (!prior.empty()) target.add_(View(prior), lambda);
-  const at::Tensor m = at::mm(at::mm(source.inverse, target), weight.root);
+  std::vector<at::Tensor> parts;            // of M, [p, q] each
+  std::vector<at::Tensor> inverse_weights;  // W^-1/2
+  for (const RegressionTarget& t : targets) {
+    const Roots weight(View(t.metric));
+    at::Tensor target = View(t.moments.cross).clone();
+    if (!t.prior.empty()) target.add_(View(t.prior), lambda);
+    parts.push_back(at::mm(at::mm(source.inverse, target), weight.root));
+    inverse_weights.push_back(weight.inverse);
+  }
+  const at::Tensor m = at::cat(parts, 1);
 
   const at::Tensor q = Directions(options.factorisation, moments, source.root, m);
   const at::Tensor projected = at::mm(q.t(), m);                           // [k, q]
@@ -99,14 +106,24 @@ LinearCode FitLinearCode(const Moments& moments, const Matrix& metric, const Mat
   std::int64_t rank = (spread > largest * kLeastImportance).sum().item<std::int64_t>();
   if (options.max_rank > 0) rank = std::min(rank, options.max_rank);
   const at::Tensor kept = order.slice(0, 0, rank);
-  const at::Tensor b = at::mm(projected.index_select(0, kept) / s.index_select(0, kept),
-                              weight.inverse);  // [rank, q]
+  const at::Tensor weighted = projected.index_select(0, kept) / s.index_select(0, kept);
+  std::vector<at::Tensor> decoders;  // [q, rank] each
+  for (std::int64_t column = 0; const at::Tensor& inverse : inverse_weights) {
+    const std::int64_t end = column + inverse.size(0);
+    decoders.push_back(at::mm(weighted.slice(1, column, end), inverse).t());
+    column = end;
+  }
 
   LinearCode code;
   code.encoder = ToMatrix(a.index_select(0, kept));
-  code.decoder = ToMatrix(b.t());
+  code.decoder = ToMatrix(at::cat(decoders, 0));
   code.importance = ToMatrix(spread.index_select(0, kept).unsqueeze(0)).values;
   return code;
+}
+
+LinearCode FitLinearCode(const Moments& moments, const Matrix& metric, const Matrix& prior,
+                         const RegressionOptions& options) {
+  return FitLinearCode({RegressionTarget{moments, metric, prior}}, options);
 }
 
 Matrix LeastSquares(const Moments& moments, double ridge) {

@@ -15,11 +15,16 @@
 // for the multivariate linear model", 1975). Scaled by s, a component has its natural spread in
 // units of the weighted output, so an error dz costs |dz|^2; unit variances would make every noisy
 // component as loud as the first.
+//
+// Several targets of one source have a code in common: they are one target of all their columns,
+// whose metric has a block for each, so that W^1/2 does too and the targets' cross moments with
+// each other are not asked for (but by kStacked).
 #pragma once
 
 #include <cstdint>
 #include <vector>
 
+#include "absl/types/span.h"
 #include "common/scd/calibrate/matrix.h"
 #include "common/scd/calibrate/statistics.h"
 
@@ -46,9 +51,20 @@ struct LinearCode {
   std::int64_t rank() const { return encoder.rows; }
 };
 
-// `metric`: W [q, q], symmetric and positive definite. `prior`: B0 [p, q] or empty, which is zero.
-// Components too small to be told from rounding are left out. Throws c10::Error when a
-// decomposition does not converge.
+// What a code is decoded to, and what an error of it costs.
+struct RegressionTarget {
+  const Moments& moments;  // of the source, the same in all targets of a code, and this target
+  const Matrix& metric;    // W [q, q], symmetric and positive definite
+  const Matrix& prior;     // B0 [p, q] or empty, which is zero
+};
+
+// One code for all of `targets`, at least one: the rows of its decoder are the first one's, then
+// the next one's, .... kStacked: of one target only. Components too small to be told from rounding
+// are left out. Throws c10::Error when a decomposition does not converge.
+LinearCode FitLinearCode(absl::Span<const RegressionTarget> targets,
+                         const RegressionOptions& options);
+
+// Of one target.
 LinearCode FitLinearCode(const Moments& moments, const Matrix& metric, const Matrix& prior,
                          const RegressionOptions& options);
 

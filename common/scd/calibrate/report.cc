@@ -86,11 +86,34 @@ Json Patch(const ReportInput& in) {
   return out;
 }
 
+// Whose codes these are besides, and what the other encoders would have done for all of them.
+Json Shared(const ReportInput& in) {
+  Json consumers = Json::array();
+  for (std::size_t c = 0; c < in.group.consumers.size(); ++c) {
+    const std::size_t chosen = in.choice.chosen[c];
+    consumers.push_back({{"name", in.group.consumers[c].name},
+                         {"weights", in.group.consumers[c].weights},
+                         {"chosen", in.candidates[chosen].spec.name},
+                         {"kl", in.kl[c].candidates[chosen]},
+                         {"uncoded_kl", in.kl[c].uncoded}});
+  }
+  Json encoders = Json::array();
+  for (const SharedChoice::Encoder& e : in.choice.encoders) {
+    Json names = Json::array();
+    for (const std::size_t i : e.candidates) names.push_back(in.candidates[i].spec.name);
+    encoders.push_back({{"candidates", names}, {"relative_kl", e.relative_kl}});
+  }
+  return {{"consumer", in.group.consumers[in.consumer].name},
+          {"consumers", consumers},
+          {"encoders", encoders}};
+}
+
 }  // namespace
 
 std::string CalibrationReport(const ReportInput& in) {
   Json candidates = Json::array();
-  candidates.push_back(Score(in.scores.ways[0], RawBytesPerToken(in.model)));
+  candidates.push_back(
+      Score(in.scores.ways[0], RawBytesPerToken(in.group.producer.model->config())));
   for (std::size_t i = 0; i < in.candidates.size(); ++i) {
     const CandidateSpec& spec = in.candidates[i].spec;
     Json row = Score(in.scores.ways[i + 1], in.codecs[i].bytes_per_token());
@@ -111,14 +134,15 @@ std::string CalibrationReport(const ReportInput& in) {
     const std::size_t of = (w - in.candidates.size() - 1) / in.options.seams.size();
     seams.push_back(Score(in.scores.ways[w], in.codecs[of].bytes_per_token()));
   }
-  Json report = {{"chosen", in.candidates[in.chosen].spec.name},
+  Json report = {{"chosen", in.candidates[in.chosen()].spec.name},
                  {"reference_nll", in.scores.reference_nll},
                  {"candidates", candidates},
                  {"seams", seams},
                  {"options", Options(in.options)},
-                 {"data", Data(in, in.codecs[in.chosen].identity.source_width())},
-                 {"layers", Layers(in.codecs[in.chosen], in.candidates[in.chosen])}};
+                 {"data", Data(in, in.codecs[in.chosen()].identity.source_width())},
+                 {"layers", Layers(in.codecs[in.chosen()], in.candidates[in.chosen()])}};
   if (in.patch != nullptr) report["patch"] = Patch(in);
+  if (in.group.shared()) report["shared"] = Shared(in);
   // Paths need not be UTF-8.
   return report.dump(-1, ' ', false, Json::error_handler_t::replace);
 }

@@ -1,5 +1,7 @@
 #include "tools/calibrate/calibrate_command.h"
 
+#include <filesystem>
+#include <iterator>
 #include <string>
 #include <vector>
 
@@ -70,6 +72,48 @@ TEST_F(CalibrateCommandTest, WritesACodecOfBothModels) {
   EXPECT_EQ(codec->identity.consumer_weights,
             (*ModelSource::Open(dir_.File("tuned")))->WeightsDigest());
   EXPECT_LE(codec->bytes_per_token(), 384.0 / 12);
+}
+
+TEST_F(CalibrateCommandTest, SeveralConsumersGetCodecsOfOneCode) {
+  WriteTinyLlama(dir_.File("more"), {.seed = 3});
+  std::filesystem::create_directory(dir_.File("codecs"));
+  auto words = Words({"--consumer", dir_.File("more") + "/", "--epochs", "1"});
+  words[7] = dir_.File("codecs");
+  const Ran ran = Calibrated(words);
+  ASSERT_EQ(ran.code, 0) << ran.err;
+  EXPECT_THAT(ran.out, HasSubstr("tuned\n"));
+  EXPECT_THAT(ran.out, HasSubstr("more\n"));
+  EXPECT_THAT(ran.err, HasSubstr("training, epoch 1 of 1 (more)"));
+  const auto tuned = LoadCodec(dir_.File("codecs/tuned.safetensors"));
+  const auto more = LoadCodec(dir_.File("codecs/more.safetensors"));
+  ASSERT_TRUE(tuned.ok()) << tuned.status();
+  ASSERT_TRUE(more.ok()) << more.status();
+  EXPECT_EQ(tuned->EncoderDigest(), more->EncoderDigest());
+  EXPECT_EQ(more->identity.consumer_weights,
+            (*ModelSource::Open(dir_.File("more")))->WeightsDigest());
+  // Nothing else is left there.
+  const std::filesystem::directory_iterator files(dir_.File("codecs"));
+  EXPECT_EQ(std::distance(begin(files), end(files)), 2);
+}
+
+TEST_F(CalibrateCommandTest, WhatIsWrongWithSeveralConsumersIsSaid) {
+  const auto failed = [&](const std::vector<std::string>& more, const std::string& out) {
+    auto words = Words(more);
+    words[7] = dir_.File(out);
+    const Ran ran = Calibrated(words);
+    EXPECT_EQ(ran.code, 1);
+    return ran.err;
+  };
+  EXPECT_THAT(failed({"--adapter", "a/lora", "b/lora/"}, ""),
+              HasSubstr("a/lora and b/lora/ would both be named \"lora\""));
+  EXPECT_THAT(failed({"--consumer", dir_.File("base"), "--adapter", "a", "b", "c"}, ""),
+              HasSubstr("--adapter: 3 of them for 2 of --consumer"));
+  EXPECT_THAT(failed({"--adapter", "a", "b"}, "codec.safetensors"),
+              HasSubstr("codec.safetensors: not a folder, which the codecs of 2 consumers go to"));
+  EXPECT_THAT(failed({"--adapter", "none", dir_.File("missing")}, ""),
+              HasSubstr(dir_.File("missing")));
+  EXPECT_THAT(failed({"--consumer", dir_.File("base"), "--patch", "2"}, ""),
+              HasSubstr("patch: patched layers have codes of their own"));
 }
 
 TEST_F(CalibrateCommandTest, WhatIsWrongIsSaid) {

@@ -1,8 +1,13 @@
 #include "common/scd/calibrate/calibration.h"
 
 #include <algorithm>
+#include <cstddef>
+#include <filesystem>
 #include <string>
+#include <vector>
 
+#include "common/scd/decoder.h"
+#include "common/scd/encoder.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
@@ -259,6 +264,155 @@ TEST(CalibrationTest, WhatIsWrongIsNamed) {
   const auto result = Calibrate(mixed, RandomDocuments(8, 100, 1), Options(48), tiny.executor());
   EXPECT_THAT(std::string(result.status().message()),
               HasSubstr("layers: 3 at the producer, 2 at the consumer"));
+}
+
+std::vector<CalibrationResult> MadeShared(TinyPair& tiny, const CalibrationGroup& group,
+                                          const CalibrationOptions& options) {
+  auto results = CalibrateShared(group, RandomDocuments(40, DocumentTokens(options), 11), options,
+                                 tiny.executor());
+  if (!results.ok()) throw std::runtime_error(results.status().ToString());
+  return *std::move(results);
+}
+
+// What a prefill node makes of a producer's rows with this codec.
+std::vector<std::byte> CodesOf(const Codec& codec, Executor& executor) {
+  const CodeEncoder encoder(codec, executor);
+  std::vector<float> rows(static_cast<std::size_t>(kCodeBlockRows * encoder.width()));
+  for (std::size_t i = 0; i < rows.size(); ++i) rows[i] = static_cast<float>(i * i % 97) / 48 - 1;
+  std::vector<std::byte> codes;
+  for (std::size_t l = 0; l < codec.layers.size(); ++l) {
+    std::vector<std::byte> block(encoder.whole().layers[l].block_bytes);
+    encoder.Encode(static_cast<int>(l), rows.data(), encoder.width(), 0, block.data(), executor);
+    codes.insert(codes.end(), block.begin(), block.end());
+  }
+  return codes;
+}
+
+void ExpectOneCode(const Codec& a, const Codec& b, Executor& executor) {
+  EXPECT_EQ(a.EncoderDigest(), b.EncoderDigest());
+  EXPECT_NE(a.Digest(), b.Digest());
+  ASSERT_EQ(a.layers.size(), b.layers.size());
+  for (std::size_t l = 0; l < a.layers.size(); ++l) {
+    EXPECT_EQ(a.layers[l].mean, b.layers[l].mean);
+    EXPECT_EQ(a.layers[l].encoder, b.layers[l].encoder);
+    EXPECT_EQ(a.layers[l].bits, b.layers[l].bits);
+    EXPECT_EQ(a.layers[l].importance, b.layers[l].importance);
+    EXPECT_EQ(a.layers[l].levels, b.layers[l].levels);
+  }
+  EXPECT_EQ(CodesOf(a, executor), CodesOf(b, executor));
+  const DecoderRope none{std::vector<float>(static_cast<std::size_t>(b.identity.head_dim / 2)), 1};
+  EXPECT_EQ(CodeEncoder(a, executor).digest(), CodeDecoder(b, none, executor).encoder_digest());
+}
+
+TEST(SharedCalibrationTest, ConsumersOfAGroupHaveOneCodeWithinTheBudget) {
+  TinyPair tiny;
+  CalibrationOptions options = Options(192);
+  options.ridges = {0.1, 0.001};
+  options.factorisations = {Factorisation::kPca};
+  const CalibrationGroup group = tiny.Group({1.0f, 0.7f, 1.0f});
+  const auto results = MadeShared(tiny, group, options);
+  ASSERT_EQ(results.size(), 3U);
+  for (std::size_t c = 0; c < results.size(); ++c) {
+    SCOPED_TRACE(c);
+    const CalibrationResult& r = results[c];
+    EXPECT_TRUE(CheckCodec(r.codec).ok());
+    EXPECT_EQ(r.codec.identity.consumer_weights, group.consumers[c].weights);
+    EXPECT_LE(r.codec.bytes_per_token(), 192);
+    EXPECT_GT(r.codec.bytes_per_token(), 191);
+    ExpectOneCode(results[0].codec, results[c == 0 ? 1 : c].codec, tiny.executor());
+    // As for one consumer, alignment wins.
+    EXPECT_EQ(r.chosen, "closed@0.001");
+    EXPECT_LT(Way(r, r.chosen).kl, Way(r, "raw").kl);
+    EXPECT_LT(Way(r, r.chosen).kl, Way(r, "uncoded").kl);
+
+    const auto shared = nlohmann::json::parse(r.codec.report)["shared"];
+    EXPECT_EQ(shared["consumer"], group.consumers[c].name);
+    ASSERT_EQ(shared["consumers"].size(), 3U);
+    EXPECT_EQ(shared["consumers"][c]["weights"], group.consumers[c].weights);
+    EXPECT_EQ(shared["consumers"][c]["chosen"], r.chosen);
+    EXPECT_EQ(shared["consumers"][c]["kl"], Way(r, r.chosen).kl);
+    EXPECT_EQ(shared["consumers"][c]["uncoded_kl"], Way(r, "uncoded").kl);
+    ASSERT_EQ(shared["encoders"].size(), 4U);
+    EXPECT_EQ(shared["encoders"][2]["candidates"], nlohmann::json({"closed@0.001"}));
+  }
+}
+
+TEST(SharedCalibrationTest, OneConsumerHasACodeOfItsOwn) {
+  TinyPair tiny(0.5f);
+  const CalibrationResult alone = Made(tiny, Options(48));
+  CalibrationGroup group = tiny.Group({0.5f});
+  group.consumers[0].weights = "tuned";
+  const auto results = MadeShared(tiny, group, Options(48));
+  ASSERT_EQ(results.size(), 1U);
+  EXPECT_EQ(results[0].codec.Digest(), alone.codec.Digest());
+  EXPECT_EQ(results[0].codec.report, alone.codec.report);
+  EXPECT_FALSE(nlohmann::json::parse(alone.codec.report).contains("shared"));
+}
+
+TEST(SharedCalibrationTest, EachConsumerTrainsADecoderOfOneEncoderAndGoesOnAfterAKill) {
+  TinyPair tiny;
+  TempDir dir;
+  CalibrationOptions options = Options(48);
+  options.metric = Metric::kFisher;
+  options.epochs = 2;
+  options.train_documents = 12;
+  options.train_rank = 8;
+  options.checkpoints = dir.File("part.");
+  const CalibrationGroup group = tiny.Group({0.5f, 0.8f});
+  const auto results = MadeShared(tiny, group, options);
+  ExpectOneCode(results[0].codec, results[1].codec, tiny.executor());
+  const auto from = [](const CalibrationResult& r) {
+    return nlohmann::json::parse(r.codec.report)["candidates"].back()["trained_from"];
+  };
+  EXPECT_EQ(from(results[0]), from(results[1]));
+  for (const CalibrationResult& r : results) {
+    EXPECT_LE(Way(r, "trained").kl, Way(r, from(r)).kl);
+  }
+  // Each has a file of its own, from which the same comes again.
+  const std::vector<std::string> files = CheckpointFiles(group, options);
+  for (const char* name : {"part.c0.trained", "part.c1.trained"}) {
+    EXPECT_TRUE(std::filesystem::exists(dir.File(name))) << name;
+    EXPECT_THAT(files, testing::Contains(dir.File(name)));
+  }
+  int learned = 0;
+  options.progress = [&](std::string_view stage, std::int64_t, std::int64_t) {
+    if (stage.starts_with("training")) ++learned;
+  };
+  const auto again = MadeShared(tiny, group, options);
+  EXPECT_EQ(learned, 0);
+  for (std::size_t c = 0; c < 2; ++c) {
+    EXPECT_EQ(again[c].codec.Digest(), results[c].codec.Digest());
+  }
+}
+
+std::string SharedFailure(TinyPair& tiny, const CalibrationGroup& group,
+                          const CalibrationOptions& options) {
+  const auto results = CalibrateShared(group, RandomDocuments(8, 100, 1), options, tiny.executor());
+  EXPECT_EQ(results.status().code(), absl::StatusCode::kInvalidArgument);
+  return std::string(results.status().message());
+}
+
+TEST(SharedCalibrationTest, WhatIsWrongIsNamed) {
+  TinyPair tiny;
+  CalibrationGroup group = tiny.Group({0.5f, 0.5f});
+  CalibrationOptions o = Options(48);
+  o.patch.choice = PatchChoice::kGreedy;
+  EXPECT_THAT(SharedFailure(tiny, group, o), HasSubstr("patch: patched layers have codes of their "
+                                                       "own, for one consumer; here are 2"));
+  o = Options(48);
+  o.factorisations = {Factorisation::kStacked};
+  EXPECT_THAT(SharedFailure(tiny, group, o), HasSubstr("stacked is for one consumer"));
+
+  group.consumers[1].name = "c0";
+  EXPECT_THAT(SharedFailure(tiny, group, Options(48)), HasSubstr("two have the name \"c0\""));
+  group.consumers[1].name = "a/b";
+  EXPECT_THAT(SharedFailure(tiny, group, Options(48)), HasSubstr("\"a/b\" is no name of a file"));
+  TinyPair other(0, {.layers = 2});
+  group.consumers[1] = {.name = "small", .model = other.pair().consumer, .weights = "w"};
+  EXPECT_THAT(SharedFailure(tiny, group, Options(48)),
+              HasSubstr("consumer \"small\": layers: 3 at the producer, 2 at the consumer"));
+  group.consumers.clear();
+  EXPECT_THAT(SharedFailure(tiny, group, Options(48)), HasSubstr("consumers: 0"));
 }
 
 }  // namespace

@@ -101,13 +101,13 @@ class PatchTest : public ::testing::Test {
     set_ = RandomDocuments(40, 128, 3);
     for (const Document& d : set_.documents) documents_.push_back(&d);
     auto statistics = GatherStatistics(
-        tiny_.pair().producer, consumer_, documents_,
+        tiny_.pair().producer, {consumer_}, documents_,
         {.inputs = true, .sample_rows = 1024, .max_tokens = 128, .progress = nullptr},
         tiny_.executor());
     if (!statistics.ok()) throw std::runtime_error(statistics.status().ToString());
     statistics_ = *std::move(statistics);
     metrics_.producer.assign(3, Matrix::Identity(2 * c.kv_heads * c.head_dim));
-    metrics_.consumer = metrics_.producer;
+    metrics_.consumers = {metrics_.producer};
     base_.identity = {.producer_weights = "base",
                       .consumer_weights = "tuned",
                       .tokenizer = "bytes",
@@ -117,10 +117,10 @@ class PatchTest : public ::testing::Test {
                       .head_dim = c.head_dim};
     const CandidateSpec raw = {.name = "raw", .target = CodeTarget::kProducer, .regression = {}};
     const Candidate candidate =
-        MakeCandidate(raw, statistics_, metrics_, 96 * 8, nullptr, tiny_.executor());
+        MakeCandidates(raw, statistics_, metrics_, 96 * 8, nullptr, tiny_.executor()).front();
     base_.layers = candidate.layers;
     errors_ = candidate.relative_error;
-    patched_ = PatchLayers(consumer_, statistics_, metrics_.consumer, base_, 0.1, nullptr,
+    patched_ = PatchLayers(consumer_, statistics_, metrics_.consumers[0], base_, 0.1, nullptr,
                            tiny_.executor());
   }
 
@@ -144,7 +144,7 @@ class PatchTest : public ::testing::Test {
   ProbedModel consumer_;
   DocumentSet set_;
   std::vector<const Document*> documents_;
-  PairStatistics statistics_;
+  CalibrationStatistics statistics_;
   TargetMetrics metrics_;
   Codec base_;
   std::vector<double> errors_;

@@ -92,6 +92,53 @@ TEST(RegressionTest, WithoutPriorItIsRidgeTowardsZero) {
       1e-9);
 }
 
+Matrix Beside(const Matrix& a, const Matrix& b) {
+  Matrix m(a.rows, a.cols + b.cols);
+  for (std::int64_t i = 0; i < a.rows; ++i) {
+    for (std::int64_t j = 0; j < m.cols; ++j) {
+      m.at(i, j) = j < a.cols ? a.at(i, j) : b.at(i, j - a.cols);
+    }
+  }
+  return m;
+}
+
+Matrix BlockDiagonal(const Matrix& a, const Matrix& b) {
+  return Transposed(Beside(Transposed(Beside(a, Matrix(a.rows, b.cols))),
+                           Transposed(Beside(Matrix(b.rows, a.cols), b))));
+}
+
+// Two targets of one source, one of them under a metric that says it matters more.
+TEST(RegressionTest, SeveralTargetsAreOneOfAllTheirColumns) {
+  const Problem first(7);
+  const Problem second(8);
+  // The second target goes with the first one's source.
+  SerialExecutor serial;
+  PairedSums sums(kP, {kQ, kQ, 2 * kQ});
+  std::vector<float> both;
+  for (std::int64_t r = 0; r < first.rows; ++r) {
+    both.insert(both.end(), first.y.begin() + r * kQ, first.y.begin() + (r + 1) * kQ);
+    both.insert(both.end(), second.y.begin() + r * kQ, second.y.begin() + (r + 1) * kQ);
+  }
+  sums.Add(first.rows, first.x.data(), {first.y.data(), second.y.data(), both.data()}, serial);
+  const Moments one = sums.Finish(0), other = sums.Finish(1), joint = sums.Finish(2);
+  Matrix louder = second.metric;
+  for (double& w : louder.values) w *= 9;
+  const LinearCode shared = FitLinearCode({RegressionTarget{one, first.metric, first.prior},
+                                           RegressionTarget{other, louder, second.prior}},
+                                          {.ridge = 0.1});
+  const LinearCode concatenated = FitLinearCode(joint, BlockDiagonal(first.metric, louder),
+                                                Beside(first.prior, second.prior), {.ridge = 0.1});
+  ASSERT_EQ(shared.rank(), kP);
+  ASSERT_EQ(concatenated.rank(), kP);
+  ASSERT_EQ(shared.decoder.rows, 2 * kQ);
+  for (std::int64_t rank = 1; rank <= kP; ++rank) {
+    EXPECT_LT(LargestDifference(MapOf(shared, rank), MapOf(concatenated, rank)), 1e-9) << rank;
+  }
+  for (std::size_t i = 0; i < shared.importance.size(); ++i) {
+    EXPECT_NEAR(shared.importance[i], concatenated.importance[i], 1e-9 * shared.importance[0]);
+  }
+}
+
 // Alternating least squares over A [p, r] and B [r, q] from a random start: another way to the
 // best map of a rank.
 double AlternatingExcess(const Problem& p, std::int64_t rank, double ridge, std::uint32_t seed) {

@@ -11,8 +11,8 @@ namespace baton {
 namespace {
 
 constexpr std::int64_t kSumRows = 57;
-constexpr std::int64_t kP = 5;
-constexpr std::int64_t kQ = 3;
+constexpr std::int64_t kSourceWidth = 5;
+constexpr std::int64_t kTargetWidth = 3;
 
 // Rows with a mean far from zero, as keys have.
 std::vector<float> Rows(std::int64_t width, std::uint32_t seed) {
@@ -34,12 +34,14 @@ double Central(const std::vector<float>& x, std::int64_t p, std::int64_t i,
 }
 
 TEST(PairedSumsTest, MomentsAreThoseOfTheRowsHoweverTheyCame) {
-  const std::vector<float> x = Rows(kP, 1), y = Rows(kQ, 2), other = Rows(kP, 3);
+  const std::vector<float> x = Rows(kSourceWidth, 1), y = Rows(kTargetWidth, 2),
+                           other = Rows(kSourceWidth, 3);
   SerialExecutor serial;
-  PairedSums sums(kP, {kQ, kP});
+  PairedSums sums(kSourceWidth, {kTargetWidth, kSourceWidth});
   for (std::int64_t at = 0; at < kSumRows;) {
     const std::int64_t n = std::min<std::int64_t>(kSumRows - at, 1 + at / 3);
-    sums.Add(n, x.data() + at * kP, {y.data() + at * kQ, other.data() + at * kP}, serial);
+    sums.Add(n, x.data() + at * kSourceWidth,
+             {y.data() + at * kTargetWidth, other.data() + at * kSourceWidth}, serial);
     at += n;
   }
   EXPECT_EQ(sums.count(), kSumRows);
@@ -47,21 +49,22 @@ TEST(PairedSumsTest, MomentsAreThoseOfTheRowsHoweverTheyCame) {
   const Moments second = sums.Finish(1);
   EXPECT_EQ(m.count, kSumRows);
   // Sums of 57 squares up to about 1,100 in float64: rounding below 1e-10.
-  for (std::int64_t i = 0; i < kP; ++i) {
-    for (std::int64_t j = 0; j < kP; ++j) {
-      EXPECT_NEAR(m.source.at(i, j), Central(x, kP, i, x, kP, j), 1e-10);
-      EXPECT_NEAR(second.cross.at(i, j), Central(x, kP, i, other, kP, j), 1e-10);
+  for (std::int64_t i = 0; i < kSourceWidth; ++i) {
+    for (std::int64_t j = 0; j < kSourceWidth; ++j) {
+      EXPECT_NEAR(m.source.at(i, j), Central(x, kSourceWidth, i, x, kSourceWidth, j), 1e-10);
+      EXPECT_NEAR(second.cross.at(i, j), Central(x, kSourceWidth, i, other, kSourceWidth, j),
+                  1e-10);
     }
-    for (std::int64_t j = 0; j < kQ; ++j) {
-      EXPECT_NEAR(m.cross.at(i, j), Central(x, kP, i, y, kQ, j), 1e-10);
+    for (std::int64_t j = 0; j < kTargetWidth; ++j) {
+      EXPECT_NEAR(m.cross.at(i, j), Central(x, kSourceWidth, i, y, kTargetWidth, j), 1e-10);
     }
   }
-  for (std::int64_t i = 0; i < kQ; ++i) {
+  for (std::int64_t i = 0; i < kTargetWidth; ++i) {
     double mean = 0;
-    for (std::int64_t r = 0; r < kSumRows; ++r) mean += y[r * kQ + i];
+    for (std::int64_t r = 0; r < kSumRows; ++r) mean += y[r * kTargetWidth + i];
     EXPECT_NEAR(m.target_mean[i], mean / static_cast<double>(kSumRows), 1e-12);
-    for (std::int64_t j = 0; j < kQ; ++j) {
-      EXPECT_NEAR(m.target.at(i, j), Central(y, kQ, i, y, kQ, j), 1e-10);
+    for (std::int64_t j = 0; j < kTargetWidth; ++j) {
+      EXPECT_NEAR(m.target.at(i, j), Central(y, kTargetWidth, i, y, kTargetWidth, j), 1e-10);
     }
   }
 }

@@ -1,6 +1,8 @@
 // A tiny base model and a consumer of it that an adapter has moved away.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <random>
 #include <stdexcept>
@@ -61,6 +63,25 @@ class TinyPair {
   }
 
   const CalibrationPair& pair() const { return pair_; }
+
+  // The producer with consumers "c0", "c1", ..., each moved away by an adapter of its own, of these
+  // sizes; the first adapter is the pair's.
+  CalibrationGroup Group(const std::vector<float>& sizes) {
+    CalibrationGroup group = GroupOf(pair_);
+    group.consumers.clear();
+    if (adapters_ == nullptr) adapters_ = std::make_unique<AdapterSet>(pair_.producer.model);
+    for (std::size_t i = 0; i < sizes.size(); ++i) {
+      const auto seed = static_cast<std::uint32_t>(9 + i);
+      auto index = adapters_->Add(RandomAdapter(model().config(), sizes[i], seed), executor_);
+      if (!index.ok()) throw std::runtime_error(index.status().ToString());
+      group.consumers.push_back(
+          {.name = "c" + std::to_string(i),
+           .model = {.model = pair_.producer.model, .adapters = adapters_.get(), .adapter = *index},
+           .weights = "tuned" + std::to_string(i)});
+    }
+    return group;
+  }
+
   const Model& model() const { return *pair_.producer.model; }
   Executor& executor() { return executor_; }
 
