@@ -42,16 +42,18 @@ TEST(BudgetsTest, RandomSensitivitiesSpendTheTotalWithinBoundsAndInOrder) {
       ASSERT_GE(budgets->tokens[a], low);
       ASSERT_LE(budgets->tokens[a], high);
       for (std::size_t b = 0; b < layers; ++b) {
-        if ((*weights)[a] > (*weights)[b]) ASSERT_GE(budgets->tokens[a], budgets->tokens[b]);
+        if ((*weights)[a] > (*weights)[b]) {
+          ASSERT_GE(budgets->tokens[a], budgets->tokens[b]);
+        }
       }
     }
-    std::vector<double> reversed(weights->rbegin(), weights->rend());
-    auto other = WeightedBudgets(reversed, limits);
+    // Exact ties go to the lower layer, so a token may move; nothing else depends on the order.
+    const std::vector<double> reversed(weights->rbegin(), weights->rend());
+    const auto other = WeightedBudgets(reversed, limits);
     ASSERT_TRUE(other.ok());
-    auto sorted = budgets->tokens;
-    std::sort(sorted.begin(), sorted.end());
-    std::sort(other->tokens.begin(), other->tokens.end());
-    ASSERT_EQ(sorted, other->tokens);
+    for (std::size_t a = 0; a < layers; ++a) {
+      ASSERT_LE(std::abs(budgets->tokens[a] - other->tokens[layers - 1 - a]), page);
+    }
   }
 }
 
