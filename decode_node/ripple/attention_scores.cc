@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cassert>
 #include <cmath>
+#include <functional>
 
 namespace baton {
 namespace {
@@ -12,7 +13,10 @@ void Softmax(absl::Span<float> row, std::int64_t visible) {
   const auto end = row.begin() + visible;
   const float most = *std::max_element(row.begin(), end);
   float sum = 0;
-  for (auto it = row.begin(); it != end; ++it) sum += * it = std::exp(*it - most);
+  for (auto it = row.begin(); it != end; ++it) {
+    *it = std::exp(*it - most);
+    sum += *it;
+  }
   for (auto it = row.begin(); it != end; ++it) *it /= sum;
   std::fill(end, row.end(), 0.0F);
 }
