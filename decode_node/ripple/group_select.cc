@@ -68,7 +68,8 @@ KeptPositions SelectWithinGroups(absl::Span<const float> scores, std::int64_t kv
     for (const Group& group : Ranked(row, 1, starts)) {
       const auto part = row.subspan(static_cast<std::size_t>(group.begin),
                                     static_cast<std::size_t>(group.end - group.begin));
-      for (const std::int32_t t : SelectTop(part, 1, left).front()) {
+      const KeptPositions kept_part = SelectTop(part, 1, left);
+      for (const std::int32_t t : kept_part.front()) {
         out.push_back(static_cast<std::int32_t>(group.begin) + t);
       }
       left = std::max<std::int64_t>(0, left - (group.end - group.begin));

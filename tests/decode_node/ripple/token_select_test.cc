@@ -18,7 +18,8 @@ TEST(TokenSelectTest, EnoughBudgetKeepsAll) {
   EXPECT_EQ(SelectHeavyHitters(scores, 2, 9, 4), all);
   EXPECT_EQ(SelectStreaming(2, 3, 8), all);
   EXPECT_EQ(SelectAdaKv(scores, 2, 3), all);
-  EXPECT_EQ(SelectWithinGroups(scores, 2, {0, 2}, 3), all);
+  const std::vector<std::int32_t> starts = {0, 2};
+  EXPECT_EQ(SelectWithinGroups(scores, 2, starts, 3), all);
 }
 
 TEST(TokenSelectTest, HeavyHittersKeepTheRecent) {
