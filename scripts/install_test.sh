@@ -27,14 +27,16 @@ for f in "$prefix"/bin/*; do
   fi
 done
 
-clean=(env -i PATH=/usr/bin:/bin HOME="$work" BATON_MODEL="$work/model" BATON_QUICKSTART_MODEL="$work/model")
+clean=(env -i PATH=/usr/bin:/bin HOME="$work" BATON_MODEL="$work/model" BATON_QUICKSTART_MODEL="$work/model" BATON_MODELS="$root/deploy/models")
 cd "$work"
 "${clean[@]}" "$prefix/bin/baton" --version
 for role in prefill decode router; do
   "${clean[@]}" "$prefix/bin/baton" config check "$prefix/share/baton/config/$role.yaml" --role "$role" >"$work/check.log" 2>&1 ||
     { cat "$work/check.log" >&2; fail "config check of $role.yaml"; }
 done
-"${clean[@]}" "$prefix/bin/baton" config check "$prefix/share/baton/config/quickstart.yaml" --role up >/dev/null
+for up in quickstart finetunes; do
+  "${clean[@]}" "$prefix/bin/baton" config check "$prefix/share/baton/config/$up.yaml" --role up >/dev/null
+done
 
 python=${BATON_PYTHON:-$root/build/venv/bin/python}
 PYTHONPATH="$root/tests/e2e" BATON_BIN_DIR="$prefix/bin" BATON_PY_STUBS="$build/gen_py" "$python" -c \

@@ -1,7 +1,9 @@
 #!/usr/bin/env bash
 # From a fresh Debian 12 to a streamed answer: installs, builds the daemons and the CLI, starts
 # prefill + decode + router, asks two questions over one long prefix
-# (the first is handed off from the prefill node, the second finds it in the decode node's cache).
+# (the first is handed off from the prefill node, the second finds it in the decode node's cache),
+# then two questions to the base and to a fine-tune of it over another one, which the fine-tune gets
+# in codes of the base's prefill (strategy scd) and, to compare, raw or from its own prefill (oracle).
 #
 #   scripts/quickstart.sh           ask and stop
 #   scripts/quickstart.sh --serve   leave it running until Ctrl-C and say how to talk to it
@@ -37,8 +39,8 @@ trap cleanup EXIT
 trap 'exit 130' INT TERM
 
 say "starting prefill, decode and router"
-export BATON_QUICKSTART_MODEL=$model
-build/quick/bin/baton up deploy/config/quickstart.yaml --ports-file "$run/ports" 2>"$run/log" &
+export BATON_QUICKSTART_MODEL=$model BATON_MODELS=$root/deploy/models
+build/quick/bin/baton up deploy/config/finetunes.yaml --ports-file "$run/ports" 2>"$run/log" &
 up_pid=$!
 for _ in $(seq 1 600); do
   [ -s "$run/ports" ] && break
@@ -62,19 +64,38 @@ the brass foghorn and a model of the harbour. In winter the stairs can be slippe
 asked to hold the rail. From the gallery one can see the old harbour, the islands in the bay and, on \
 clear days, the mountains on the other side of the water. The ferry to the islands leaves from the \
 pier at ten, at noon and at three, and takes forty minutes."
-ask() {
-  build/quick/bin/baton generate --router "127.0.0.1:$grpc" --system "$system" --max-tokens 48 --timing "$1"
-}
+generate() { build/quick/bin/baton generate --router "127.0.0.1:$grpc" --max-tokens 48 --timing "$@"; }
 for question in "How high is the lighthouse?" "How much does a ticket cost?"; do
   say "question: $question"
-  ask "$question"
+  generate --model smollm2 --system "$system" "$question"
+done
+
+# What the fine-tune `skills` learned and the base did not: exact bindings and fields of a text. Only
+# the base reads it; its codes are what the fine-tune goes on from (scd), beside the base's own K/V
+# (raw), its own prefill (oracle), and what its codec's measured quality makes of it (auto).
+log="The log of the lighthouse museum. The morning was grey, and the first visitors came up the path before the \
+gate was open. Omar Rask placed order 40718. The school class from the village left its bags in the hall and \
+climbed the stairs with the guide. Nora Lind has the locker tag HK-482. At noon the ferry brought eleven people \
+from the islands, who wanted to see the old lamp. The parcel of order 40718 must be sent to Bergen. One of them \
+had been a keeper himself and told the children how the glass was cleaned in a storm. Felix Berg has the locker \
+tag amber whistle. In the afternoon the fog came in and the horn was sounded twice. Order 40718 asks for 12 \
+pieces of the brass lantern. Pia Novak put 5 coins into the box by the gate. A boy asked whether the goat in the \
+diary had a name, and nobody knew. In order 40718 everything is blue. The shop sold thirty postcards and all of \
+the hot chocolate, and at five the gate was closed."
+for question in "Give order 40718 as JSON on one line with the fields city, quantity, colour." \
+  "What is the locker tag of Nora Lind? Reply with the locker tag only."; do
+  say "question: $question"
+  for way in "smollm2 auto" "skills scd" "skills raw" "skills oracle" "skills auto"; do
+    say "to ${way% *}, strategy ${way#* }:"
+    generate --model "${way% *}" --strategy "${way#* }" "$log"$'\n\n'"$question"
+  done
 done
 say "done in $((SECONDS - started)) s"
 
 if [ "$serve" = 1 ]; then
   cat <<TEXT
 [quickstart] running; Ctrl-C stops it. Talk to it with
-  build/quick/bin/baton chat --router 127.0.0.1:$grpc
+  build/quick/bin/baton chat --router 127.0.0.1:$grpc --model smollm2
   curl http://127.0.0.1:$http/v1/chat/completions -H 'Content-Type: application/json' \\
     -d '{"model": "smollm2", "messages": [{"role": "user", "content": "Hello!"}], "stream": true}'
 TEXT

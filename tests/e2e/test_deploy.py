@@ -137,43 +137,82 @@ def scenario_unprivileged_read_only():
         check(got.finished.usage.transferred_tokens > 0, f"no hand-off: {got.finished.timing.fallback_reason}")
 
 
+class Up:
+    """`baton up` with a file of deploy/config and the real model, until the block ends."""
+
+    def __init__(self, cluster, config, **env):
+        self._ports, self._log = cluster.dir / "ports", cluster.dir / "up.log"
+        with open(self._log, "wb") as log:
+            self.process = subprocess.Popen([BIN / "baton", "up", ROOT / "deploy/config" / config, "--ports-file", self._ports],
+                                            env={**os.environ, "BATON_QUICKSTART_MODEL": REAL_MODEL, **env}, stderr=log,
+                                            stdin=subprocess.DEVNULL)
+
+    def __enter__(self):
+        try:
+            wait_for(lambda: self._ports.exists() or self.process.poll() is not None, 120, "baton up to be ready")
+            check(self.process.poll() is None, f"baton up exited:\n{self.text()}")
+        except BaseException:
+            self.process.kill()
+            raise
+        self.router = f"127.0.0.1:{json.loads(self._ports.read_text())['grpc']}"
+        return self
+
+    def __exit__(self, kind, value, trace):
+        self.process.terminate()
+        code = self.process.wait(60)
+        check(kind is not None or code == 0, f"baton up exited with {code}")
+
+    def text(self):
+        return self._log.read_text(errors="replace")
+
+    def ask(self, *args):
+        return subprocess.run([BIN / "baton", "generate", "--router", self.router, "--json", "--max-tokens", "24", *args],
+                              capture_output=True, text=True, timeout=120)
+
+
 def scenario_baton_up():
     """`baton up` with the quick start's file and the real model; the CLI talks to it; a node that dies is restarted."""
-    with Cluster() as c:
-        ports = c.dir / "ports"
-        log = open(c.dir / "up.log", "wb")
-        env = {**os.environ, "BATON_QUICKSTART_MODEL": REAL_MODEL}
-        up = subprocess.Popen([BIN / "baton", "up", ROOT / "deploy/config/quickstart.yaml", "--ports-file", ports],
-                              env=env, stderr=log, stdin=subprocess.DEVNULL)
-        try:
-            wait_for(lambda: ports.exists() or up.poll() is not None, 120, "baton up to be ready")
-            text = lambda: (c.dir / "up.log").read_text(errors="replace")  # noqa: E731
-            check(up.poll() is None, f"baton up exited:\n{text()}")
-            router = f"127.0.0.1:{json.loads(ports.read_text())['grpc']}"
+    with Cluster() as c, Up(c, "quickstart.yaml") as up:
+        def ask():
+            return up.ask("--system", "You answer in one short sentence. " * 40, "What is the capital of France?")
+        done = ask()
+        check(done.returncode == 0, f"baton generate failed: {done.stderr}")
+        answer = json.loads(done.stdout)
+        check("Paris" in answer["text"], f"not a sensible answer: {answer['text']}")
+        check(int(answer["finished"]["usage"]["transferred_tokens"]) > 0, f"no hand-off: {answer['finished']}")
+        subprocess.run(["pkill", "-9", "-P", str(up.process.pid), "-f", "baton-decode"], check=True)
+        wait_for(lambda: "starting it again" in up.text(), 20, "the supervisor to notice")
+        wait_for(lambda: ask().returncode == 0, 60, "an answer after the decode node was restarted")
+        bench = subprocess.run([BIN / "baton", "bench", "serve", "--router", up.router, "--requests", "4", "--concurrency", "2",
+                                "--prompt-tokens", "200", "--shared-prefix-tokens", "128", "--output-tokens", "8",
+                                "--json", c.dir / "bench.json"], capture_output=True, text=True, timeout=120)
+        check(bench.returncode == 0, f"bench serve failed: {bench.stdout}{bench.stderr}")
+        result = json.loads((c.dir / "bench.json").read_text())
+        check(result["ttft"]["count"] == 4 and result["itl"]["count"] == 28, f"odd counts: {result}")
 
-            def ask():
-                return subprocess.run([BIN / "baton", "generate", "--router", router, "--json", "--max-tokens", "24",
-                                       "--system", "You answer in one short sentence. " * 40, "What is the capital of France?"],
-                                      capture_output=True, text=True, timeout=120)
-            done = ask()
-            check(done.returncode == 0, f"baton generate failed: {done.stderr}")
-            answer = json.loads(done.stdout)
-            check("Paris" in answer["text"], f"not a sensible answer: {answer['text']}")
-            check(int(answer["finished"]["usage"]["transferred_tokens"]) > 0, f"no hand-off: {answer['finished']}")
-            subprocess.run(["pkill", "-9", "-P", str(up.pid), "-f", "baton-decode"], check=True)
-            wait_for(lambda: "starting it again" in text(), 20, "the supervisor to notice")
-            wait_for(lambda: ask().returncode == 0, 60, "an answer after the decode node was restarted")
-            bench = subprocess.run([BIN / "baton", "bench", "serve", "--router", router, "--requests", "4", "--concurrency", "2",
-                                    "--prompt-tokens", "200", "--shared-prefix-tokens", "128", "--output-tokens", "8",
-                                    "--json", c.dir / "bench.json"], capture_output=True, text=True, timeout=120)
-            check(bench.returncode == 0, f"bench serve failed: {bench.stdout}{bench.stderr}")
-            result = json.loads((c.dir / "bench.json").read_text())
-            check(result["ttft"]["count"] == 4 and result["itl"]["count"] == 28, f"odd counts: {result}")
-        finally:
-            up.terminate()
-            code = up.wait(60)
-            log.close()
-        check(code == 0, f"baton up exited with {code}")
+
+def scenario_shipped_finetunes():
+    """The fine-tunes of deploy/models go on from the base's prefill by the codecs beside them."""
+    models = ROOT / "deploy/models"
+    text = ("Nora Lind has the locker tag HK-482. The morning was grey, and the first visitors came up the path before the gate was "
+            "open. Omar Rask has the locker tag amber whistle. ") * 4 + "What is the locker tag of Nora Lind? Reply with the locker tag only."
+    names = sorted(f.parent.name for f in models.glob("*/codec.safetensors"))
+    check(names, "no codec in deploy/models")
+    with Cluster() as c, Up(c, "finetunes.yaml", BATON_MODELS=str(models)) as up:
+        for name in names:
+            said = {}
+            for strategy in ("scd", "raw", "oracle"):
+                done = up.ask("--model", name, "--strategy", strategy, text)
+                check(done.returncode == 0, f"{name}, {strategy}: {done.stderr}")
+                said[strategy] = json.loads(done.stdout)
+            timing = {strategy: answer["finished"]["timing"] for strategy, answer in said.items()}
+            check(timing["scd"]["strategy"] in ("scd", "reuse"), f"{name}: no codes: {timing['scd']}")
+            check(timing["raw"]["strategy"] == "raw" and timing["oracle"]["strategy"] == "oracle", f"{name}: {timing}")
+            sent = int(timing["scd"]["handoff_bytes"])
+            # raw goes in the nodes' kv_dtype, fp32.
+            check(0 < sent <= int(timing["raw"]["handoff_bytes"]) / 16, f"{name}: {sent} bytes of codes, {timing['raw']} of raw")
+            if name == "skills":
+                check(said["oracle"]["text"].strip() == "HK-482", f"oracle of skills: {said['oracle']['text']}")
 
 
 def scenario_commands_send_api_keys():
