@@ -162,6 +162,7 @@ absl::StatusOr<LayerBudgets> PyramidPublished(int layers, std::int64_t context,
   }
   const std::int64_t step = layers > 1 ? (most - least) / (layers - 1) : 0;
   std::vector<std::int64_t> tokens;
+  tokens.reserve(static_cast<std::size_t>(layers));
   for (int i = 0; i < layers; ++i) tokens.push_back(most - i * step + options.window);
   return Total(std::move(tokens));
 }

@@ -91,7 +91,8 @@ KeptPositions SelectAdaKv(absl::Span<const float> scores, std::int64_t kv_heads,
       }
     }
   }
-  for (const std::int32_t flat : Top(scores, std::move(others), kv_heads * (budget - safe))) {
+  const Positions best = Top(scores, std::move(others), kv_heads * (budget - safe));
+  for (const std::int32_t flat : best) {
     kept[static_cast<std::size_t>(flat / n)].push_back(static_cast<std::int32_t>(flat % n));
   }
   for (Positions& head : kept) std::sort(head.begin(), head.end());

@@ -30,8 +30,6 @@ namespace {
 
 constexpr double kClipNorm = 1;
 constexpr double kPi = 3.14159265358979323846;
-// What a token before the answer counts, beside one of the answer.
-constexpr double kBeforeAnswer = 0.1;
 // Documents whose K/V are held at once while the consumer's predictions are made.
 constexpr std::size_t kLessonsAtOnce = 8;
 
@@ -137,12 +135,8 @@ class Trainer {
     return (own.exp() * (own - said)).sum(-1);
   }
 
-  // What is learned from: tokens before an answer say something about K/V too, but less.
-  at::Tensor Loss(const Lesson& lesson) const {
-    at::Tensor weights = at::ones({static_cast<std::int64_t>(lesson.continuation.size())});
-    weights.slice(0, 0, lesson.before_answer).fill_(kBeforeAnswer);
-    return (Kl(lesson) * weights).sum() / weights.sum();
-  }
+  // What is learned from: tokens before an answer say as much about K/V.
+  at::Tensor Loss(const Lesson& lesson) const { return Kl(lesson).mean(); }
 
   double Judge(const std::vector<Lesson>& lessons) const {
     std::vector<double> losses(lessons.size());
