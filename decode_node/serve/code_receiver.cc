@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
-#include <new>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -46,7 +46,7 @@ class FrameLanding final : public Landing, public std::enable_shared_from_this<F
  public:
   FrameLanding(std::shared_ptr<CodeReceiver::Shared> shared,
                std::shared_ptr<IncomingTransfer> transfer, FrameHead head,
-               std::unique_ptr<std::uint8_t[]> buffer)
+               FrameBuffer buffer)
       : shared_(std::move(shared)),
         transfer_(std::move(transfer)),
         head_(std::move(head)),
@@ -54,9 +54,10 @@ class FrameLanding final : public Landing, public std::enable_shared_from_this<F
 
   ~FrameLanding() override {
     shared_->buffered.fetch_sub(static_cast<std::int64_t>(head_.header.payload_bytes));
+    shared_->buffers.Give(std::move(buffer_));
   }
 
-  std::uint8_t* data() override { return buffer_.get(); }
+  std::uint8_t* data() override { return buffer_.data(); }
 
   void OnComplete(absl::Status status) override {
     if (!status.ok()) {
@@ -74,13 +75,13 @@ class FrameLanding final : public Landing, public std::enable_shared_from_this<F
       Lose("fault", s);
       return;
     }
-    const std::string_view payload(reinterpret_cast<const char*>(buffer_.get()),
+    const std::string_view payload(reinterpret_cast<const char*>(buffer_.data()),
                                    head_.header.payload_bytes);
     if (absl::Status s = VerifyPayload(head_.header, payload); !s.ok()) {
       Lose("corrupt", s);
       return;
     }
-    if (!transfer_->Import(head_, buffer_.get(), start)) {
+    if (!transfer_->Import(head_, buffer_.data(), start)) {
       shared_->dropped.With({"stale"}).Increment();
       return;
     }
@@ -95,7 +96,7 @@ class FrameLanding final : public Landing, public std::enable_shared_from_this<F
   const std::shared_ptr<CodeReceiver::Shared> shared_;
   const std::shared_ptr<IncomingTransfer> transfer_;
   const FrameHead head_;
-  const std::unique_ptr<std::uint8_t[]> buffer_;
+  FrameBuffer buffer_;
 };
 
 IncomingTransfer::IncomingTransfer(const IncomingSpec& spec, IncomingCallbacks callbacks)
@@ -358,12 +359,12 @@ absl::StatusOr<std::shared_ptr<Landing>> CodeReceiver::OnHeader(std::string_view
   if (shared_->buffered.load() + bytes > max_buffered_bytes_) {
     return refuse(absl::StrCat("buffers would exceed ", max_buffered_bytes_, " bytes"));
   }
-  std::unique_ptr<std::uint8_t[]> buffer(new (std::nothrow) std::uint8_t[payload_bytes]);
+  std::optional<FrameBuffer> buffer = shared_->buffers.Take(bytes);
   if (!buffer) return refuse("no memory for the frame");
   shared_->buffered.fetch_add(bytes);
   transfer->last_frame_ns_ = SteadyClock::now().time_since_epoch().count();
   return std::make_shared<FrameLanding>(shared_, std::move(transfer), *std::move(head),
-                                        std::move(buffer));
+                                        *std::move(buffer));
 }
 
 std::size_t CodeReceiver::live_transfers() const {

@@ -30,6 +30,7 @@
 #include "common/scd/decoder.h"
 #include "common/transport/transport.h"
 #include "common/wire/frame.h"
+#include "decode_node/serve/frame_buffers.h"
 #include "kernels/kv_page.h"
 
 namespace baton {
@@ -133,9 +134,12 @@ class CodeReceiver final : public Receiver {
 
  private:
   friend class FrameLanding;
+  // Memory kept for the next frames: more than a transfer's window of the default size.
+  static constexpr std::int64_t kKeptBufferBytes = 64 << 20;
   // Outlives the receiver: the transport may hold a landing longer.
   struct Shared {
     std::atomic<std::int64_t> buffered{0};
+    FrameBuffers buffers{kKeptBufferBytes};
     std::shared_ptr<WorkerPool> workers;
     CounterFamily dropped;
   };

@@ -119,6 +119,7 @@ class Core : public std::enable_shared_from_this<Core> {
   // ucx_messages.cc: what travels.
   void Pump(UcxPeer& peer);
   void Post(std::unique_ptr<SendOp> op);
+  void Gather(SendOp& op);
   void FinishSend(SendOp* op, absl::Status status);
   void Report(SendOp& op, absl::Status status);
   void Refuse(const absl::Status& why);
@@ -168,6 +169,7 @@ class Core : public std::enable_shared_from_this<Core> {
   std::unordered_map<PeerId, std::weak_ptr<UcxPeer>> by_instance_;
   std::unordered_map<SendOp*, std::unique_ptr<SendOp>> sends_;
   size_t left_behind_ = 0;  // of sends_
+  std::vector<Staging> spare_staging_;  // at most a window of them; fresh memory costs page faults
   std::unordered_map<RecvOp*, std::unique_ptr<RecvOp>> receives_;
   std::vector<std::pair<ucs_status_ptr_t, std::shared_ptr<UcxPeer>>> closing_;
   std::vector<Leaving> leaving_;

@@ -10,6 +10,14 @@
 
 namespace baton::ucx {
 
+namespace {
+
+// UCX 1.13 sends a payload in pieces of 8 KiB over TCP when it lies in more than one place, and a
+// rendezvous of one that is whole as it is. Below this the copy isn't worth it.
+constexpr uint64_t kGatherBytes = 64 << 10;
+
+}  // namespace
+
 std::string Core::MakeHeader(MessagePrefix::Kind kind, std::string_view body) const {
   MessagePrefix prefix = {};
   prefix.magic = MessagePrefix::kMagic;
@@ -59,6 +67,7 @@ void Core::Post(std::unique_ptr<SendOp> owned) {
   peer.in_flight_.insert(op);
   counters_.sends_in_flight.store(HoldingSends(), std::memory_order_relaxed);
 
+  if (op->payload.size() > 1 && op->bytes >= kGatherBytes) Gather(*op);
   ucp_request_param_t params = {};
   params.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
   params.cb.send = &Core::OnSent;
@@ -81,6 +90,22 @@ void Core::Post(std::unique_ptr<SendOp> owned) {
   FinishSend(op, status == UCS_OK ? absl::OkStatus() : FromUcs(status, "can't send"));
 }
 
+void Core::Gather(SendOp& op) {
+  if (!spare_staging_.empty()) {
+    op.staging = std::move(spare_staging_.back());
+    spare_staging_.pop_back();
+  }
+  if (op.staging.capacity < op.bytes) {
+    op.staging = {std::make_unique_for_overwrite<uint8_t[]>(op.bytes), op.bytes};
+  }
+  uint8_t* to = op.staging.data.get();
+  for (const ucp_dt_iov_t& piece : op.payload) {
+    std::memcpy(to, piece.buffer, piece.length);
+    to += piece.length;
+  }
+  op.payload.assign(1, {op.staging.data.get(), op.bytes});
+}
+
 void Core::OnSent(void* request, ucs_status_t status, void* user_data) {
   auto* op = static_cast<SendOp*>(user_data);
   Core* core = op->peer->core_.get();
@@ -93,6 +118,9 @@ void Core::FinishSend(SendOp* op, absl::Status status) {
   std::unique_ptr<SendOp> owned = std::move(node.mapped());
   if (owned->left_behind) --left_behind_;
   counters_.sends_in_flight.store(HoldingSends(), std::memory_order_relaxed);
+  if (owned->staging.data != nullptr && spare_staging_.size() < options_.window) {
+    spare_staging_.push_back(std::move(owned->staging));
+  }
   const std::shared_ptr<UcxPeer> peer = owned->peer;
   peer->in_flight_.erase(op);
   peer->last_send_progress_ns_ = NowNs();

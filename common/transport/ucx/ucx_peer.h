@@ -35,11 +35,18 @@ struct MessagePrefix {
 };
 static_assert(sizeof(MessagePrefix) == 16);
 
+// A payload in one piece that lay in many.
+struct Staging {
+  std::unique_ptr<uint8_t[]> data;
+  uint64_t capacity = 0;
+};
+
 // A message from submission until UCX has let go of its memory.
 struct SendOp {
   std::shared_ptr<UcxPeer> peer;
   std::string header;  // prefix and user header; UCX reads it until completion
   std::vector<ucp_dt_iov_t> payload;
+  Staging staging;  // what UCX reads instead of `payload`, when it was gathered
   uint64_t bytes = 0;
   std::shared_ptr<const void> owner;
   SendDone done;
