@@ -45,8 +45,7 @@ std::uint32_t UnitRows(FrameKind kind) {
 class FrameLanding final : public Landing, public std::enable_shared_from_this<FrameLanding> {
  public:
   FrameLanding(std::shared_ptr<CodeReceiver::Shared> shared,
-               std::shared_ptr<IncomingTransfer> transfer, FrameHead head,
-               FrameBuffer buffer)
+               std::shared_ptr<IncomingTransfer> transfer, FrameHead head, FrameBuffer buffer)
       : shared_(std::move(shared)),
         transfer_(std::move(transfer)),
         head_(std::move(head)),
