@@ -168,7 +168,7 @@ class Core : public std::enable_shared_from_this<Core> {
   std::set<std::shared_ptr<UcxPeer>> peers_;  // those with an endpoint
   std::unordered_map<PeerId, std::weak_ptr<UcxPeer>> by_instance_;
   std::unordered_map<SendOp*, std::unique_ptr<SendOp>> sends_;
-  size_t left_behind_ = 0;  // of sends_
+  size_t left_behind_ = 0;              // of sends_
   std::vector<Staging> spare_staging_;  // at most a window of them; fresh memory costs page faults
   std::unordered_map<RecvOp*, std::unique_ptr<RecvOp>> receives_;
   std::vector<std::pair<ucs_status_ptr_t, std::shared_ptr<UcxPeer>>> closing_;
