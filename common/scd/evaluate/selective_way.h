@@ -19,8 +19,8 @@
 
 namespace baton {
 
-// "selective:8-15" (the last one included) for prefixes of at most `max_tokens`. RESOURCE_EXHAUSTED
-// when the pages for them cannot be had. `executor` must outlive it.
+// "selective:8-15" (the last one included) for prefixes of at most `max_tokens`. Errors and
+// `executor`: as RecomputedWay.
 absl::StatusOr<PrefixWay> SelectiveWay(const ProbedModel& consumer, LayerRun recomputed,
                                        std::int32_t max_tokens, Executor& executor);
 
