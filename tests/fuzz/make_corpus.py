@@ -232,6 +232,7 @@ def wire():
     put("wire_frame", "version", frame(1, rows, bytes(16), version=2))
     put("wire_frame", "gap", frame(1, [(0, 1, 0, 8), (0, 2, 9, 7)], bytes(16)))
     put("wire_frame", "codes", frame(4, [(0, 4, 0, 8)], bytes(8), end=64))
+    put("wire_frame", "stream", frame(5, [(0, 5, 0, 96)], bytes(96), end=16))
     put("wire_frame", "zeros", b"0123456789abcdef" + bytes(80))
 
 
