@@ -51,9 +51,11 @@ v1::DecodeEvent MakeDelta(TokenDelta delta) {
 }
 
 constexpr double kQ4Bits = 4;
+constexpr double kStreamBits = 16;
 
 Coding CodingOf(Strategy strategy) {
   if (strategy == Strategy::kReuse || strategy == Strategy::kScd) return Coding::kReuse;
+  if (strategy == Strategy::kSelective) return Coding::kSelective;
   return strategy == Strategy::kQ4 ? Coding::kQ4 : Coding::kRaw;
 }
 
@@ -89,6 +91,12 @@ void Session::Start() {
   coding_ = request_.strategy == Strategy::kAuto && CodesServeWell() ? Coding::kReuse
                                                                      : CodingOf(request_.strategy);
   if (why_not.empty() && coding_ == Coding::kReuse) why_not = ChooseCodes();
+  if (why_not.empty() && coding_ == Coding::kSelective) {
+    run_ = model_.selective;
+    if (run_.empty()) {
+      why_not = absl::StrCat("\"", model_.name, "\" has no models[].selective_layers");
+    }
+  }
   if (why_not.empty() && coding_ == Coding::kReuse && env_->drift->Sample()) Watch();
   if (!why_not.empty()) {
     if (request_.strategy != Strategy::kOracle) SetFallback(why_not);
@@ -266,6 +274,7 @@ void Session::OnResolved(const absl::StatusOr<Space>& space, double link_bytes_p
   if (decoder_) FitCodesTo(link_bytes_per_s);
   EngineRequest& r = request_.request;
   r.handoff_end = request_.prefix_tokens - seam_;
+  r.run = run_;
   r.cache.approx_space = ApproxSpace(space->weights_digest);
   Submit();
 }
@@ -274,6 +283,11 @@ void Session::OnResolved(const absl::StatusOr<Space>& space, double link_bytes_p
 std::string Session::ApproxSpace(const std::string& weights_digest) const {
   if (coding_ == Coding::kQ4) {
     return model_.NativeDigest(Fidelity::Code(absl::StrCat("q4-", weights_digest), kQ4Bits));
+  }
+  if (coding_ == Coding::kSelective) {
+    // Of the same weights, too: the stream was rounded.
+    return model_.NativeDigest(Fidelity::Code(
+        absl::StrCat("selective-", LayerRunText(run_), "-", weights_digest), kStreamBits));
   }
   if (decoder_) {
     // Blocks of another seam have other rows that were computed.

@@ -20,6 +20,9 @@ enum class Strategy {
   kReuse,   // codes of the producer's states, decoded into this model's own K/V
   kScd,  // codes as well, of any codec: also where layers are patched (codec.h). To producers and
          // in the metrics of hand-offs both are reuse: the codes are of one kind
+  // raw, but for a run of layers (models[].selective_layers), which is computed here from the
+  // producer's residual stream.
+  kSelective,
 };
 
 const char* StrategyName(Strategy strategy);
