@@ -69,6 +69,7 @@ void CodeSender::OnStates(StatesReady states) {
     PostEncoding([this, states = std::move(states)] { return EncodeStream(states); });
     return;
   }
+  if (!params_.coder->Wants(states.layer)) return;
   StatesReady whole = params_.coder->WholeBlocks(std::move(states));
   if (whole.rows.empty()) return;
   PostEncoding([this, whole = std::move(whole)] { return EncodeCodes(whole); });
@@ -188,6 +189,7 @@ absl::Status CodeSender::EnqueueCodes(int layer, std::int32_t first_block,
                                       std::span<const std::shared_ptr<const BlockCodes>> blocks) {
   const std::size_t block_bytes =
       params_.coder->job().cut.layers[static_cast<std::size_t>(layer)].block_bytes;
+  if (block_bytes == 0) return absl::OkStatus();  // the consumer runs the layer itself
   const std::size_t step =
       std::max<std::size_t>(1, static_cast<std::size_t>(params_.frame_bytes) / block_bytes);
   for (std::size_t first = 0; first < blocks.size(); first += step) {

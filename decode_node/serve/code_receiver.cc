@@ -148,8 +148,9 @@ bool IncomingTransfer::Expects(FrameKind kind) const {
 }
 
 bool IncomingTransfer::ExpectsOf(FrameKind kind, int layer) const {
-  if (kind == FrameKind::kStream) return !run_.empty() && layer == run_.begin;
-  return !run_.contains(layer);
+  const bool entry = !run_.empty() && layer == run_.begin;
+  if (kind == FrameKind::kStream) return entry;
+  return !run_.contains(layer) || (kind == FrameKind::kCodes && entry);
 }
 
 absl::Status IncomingTransfer::CheckHead(const FrameHead& head, std::uint64_t payload_bytes) const {
@@ -262,6 +263,29 @@ void IncomingTransfer::WriteStream(const PrefixLanding& landing, const FrameHead
   }
 }
 
+void IncomingTransfer::DecodeStream(const PrefixLanding& landing, const FrameHead& head,
+                                    const std::uint8_t* payload,
+                                    const std::vector<std::int32_t>& pages) const {
+  const CodeCut::Layer& cut = spec_.cut.layers[head.header.layer];
+  const auto first_row = static_cast<std::int32_t>(head.header.token_begin);
+  std::vector<float> rows(static_cast<std::size_t>(kCodeBlockRows * hidden_));
+  SerialExecutor executor;
+  std::int32_t decoded = -1;  // block that rows holds
+  for (const std::int32_t page : pages) {
+    const std::int32_t block = page * kPageRows / kCodeBlockRows;
+    if (block != decoded) {
+      const auto in_frame = static_cast<std::size_t>(block - first_row / kCodeBlockRows);
+      spec_.decoder->DecodeStream(
+          reinterpret_cast<const std::byte*>(payload) + in_frame * cut.block_bytes, cut.components,
+          rows.data(), executor);
+      decoded = block;
+    }
+    const std::int32_t begin = std::max(landing.begin, page * kPageRows);
+    landing.stream->Write(begin, (page + 1) * kPageRows - begin,
+                          rows.data() + (begin - block * kCodeBlockRows) * hidden_);
+  }
+}
+
 void IncomingTransfer::DecodePages(const PrefixLanding& landing, const FrameHead& head,
                                    const std::uint8_t* payload,
                                    const std::vector<std::int32_t>& pages) const {
@@ -308,7 +332,9 @@ bool IncomingTransfer::Import(const FrameHead& head, const std::uint8_t* payload
     }
     ++importing_;
   }
-  if (h.kind == FrameKind::kCodes) {
+  if (h.kind == FrameKind::kCodes && run_.contains(static_cast<int>(h.layer))) {
+    DecodeStream(*landing, head, payload, pages);
+  } else if (h.kind == FrameKind::kCodes) {
     DecodePages(*landing, head, payload, pages);
   } else if (h.kind == FrameKind::kStream) {
     WriteStream(*landing, head, payload, pages);

@@ -88,6 +88,9 @@ class IncomingTransfer {
   // Rows of the stream in the frame.
   void WriteStream(const PrefixLanding& landing, const FrameHead& head, const std::uint8_t* payload,
                    const std::vector<std::int32_t>& pages) const;
+  // The same, of blocks whose codes are in the frame.
+  void DecodeStream(const PrefixLanding& landing, const FrameHead& head,
+                    const std::uint8_t* payload, const std::vector<std::int32_t>& pages) const;
   // Pages of blocks whose codes are in the frame.
   void DecodePages(const PrefixLanding& landing, const FrameHead& head, const std::uint8_t* payload,
                    const std::vector<std::int32_t>& pages) const;

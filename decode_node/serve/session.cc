@@ -59,6 +59,9 @@ Coding CodingOf(Strategy strategy) {
   return strategy == Strategy::kQ4 ? Coding::kQ4 : Coding::kRaw;
 }
 
+// No layer is patched, none is run here.
+bool OfKvAlone(const CodeDecoder& decoder) { return !decoder.patched() && decoder.run().empty(); }
+
 std::string Outcome(const absl::Status& status) {
   if (status.ok()) return "ok";
   if (absl::IsCancelled(status)) return "aborted";
@@ -144,11 +147,13 @@ std::string Session::ChooseCodes() {
   // `reuse` promises codes of K/V alone, to be compared with; everything else takes the first.
   const auto fits = std::find_if(
       model_.decoders.begin(), model_.decoders.end(),
-      [this](const auto& d) { return request_.strategy != Strategy::kReuse || !d->patched(); });
+      [this](const auto& d) { return request_.strategy != Strategy::kReuse || OfKvAlone(*d); });
   if (fits == model_.decoders.end()) {
-    return absl::StrCat("every codec of \"", model_.name, "\" has patched layers; ask for scd");
+    return absl::StrCat("every codec of \"", model_.name,
+                        "\" has patched layers or a run of layers; ask for scd");
   }
   decoder_ = *fits;
+  run_ = decoder_->run();
   seam_ = request_.seam;
   if (seam_ >= request_.prefix_tokens) {
     return absl::StrCat("a seam of ", seam_, " tokens leaves nothing of the prefix of ",
@@ -438,7 +443,7 @@ void Session::OnTokens(TokenDelta delta) {
 }
 
 const char* Session::ServedName() const {
-  return decoder_ && decoder_->patched() ? StrategyName(Strategy::kScd) : CodingName(coding_);
+  return decoder_ && !OfKvAlone(*decoder_) ? StrategyName(Strategy::kScd) : CodingName(coding_);
 }
 
 v1::DecodeEvent Session::MakeFinished(const FinishInfo& info) {

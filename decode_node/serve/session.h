@@ -103,7 +103,7 @@ class Session final : public RequestListener, public std::enable_shared_from_thi
   void SetFallback(const std::string& reason) EXCLUDES(mu_);
   FirstTokenStages StagesLocked() const REQUIRES(mu_);
   void ObserveFirstToken() EXCLUDES(mu_);
-  // Of what was handed off: codes are "scd" where layers are patched, else "reuse".
+  // Of what was handed off: codes are "scd" where layers are patched or run here, else "reuse".
   const char* ServedName() const;
   v1::DecodeEvent MakeFinished(const FinishInfo& info) EXCLUDES(mu_);
   // Writes the final status; only the first call counts.
