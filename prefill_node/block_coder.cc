@@ -19,6 +19,17 @@ std::int32_t BlockCoder::next_row() const {
   return static_cast<std::int32_t>(NextBlock()) * kCodeBlockRows;
 }
 
+bool BlockCoder::HasLayer(const CodeEncoder& encoder, int layer) {
+  return encoder.whole().layers[static_cast<std::size_t>(layer)].block_bytes > 0;
+}
+
+bool BlockCoder::Wants(int layer) const {
+  return HasLayer(*job_.encoder, layer) ||
+         std::any_of(job_.others.begin(), job_.others.end(), [layer](const SpaceEncoder& other) {
+           return HasLayer(*other.encoder, layer);
+         });
+}
+
 std::vector<CodingTurns::Key> BlockCoder::missing() const {
   std::vector<CodingTurns::Key> keys;
   for (std::size_t i = NextBlock(); i < job_.blocks.size(); ++i) {
@@ -64,6 +75,7 @@ StatesReady BlockCoder::WholeBlocks(StatesReady states) {
 
 void BlockCoder::EncodeBlock(const CodeEncoder& encoder, const StatesReady& whole, std::int32_t row,
                              BlockCodes& codes) const {
+  if (!HasLayer(encoder, whole.layer)) return;
   SerialExecutor executor;
   const int uncoded = std::clamp(job_.uncoded_tokens - row, 0, kCodeBlockRows);
   encoder.Encode(whole.layer, whole.rows.data() + (row - whole.begin) * whole.width, whole.width,
@@ -95,7 +107,8 @@ const std::vector<std::shared_ptr<BlockCodes>>& BlockCoder::BlockAt(std::int32_t
   MutexLock lock(mu_);
   Block& block = coding_[index];
   if (block.codes.empty()) {
-    block.layers_left = job_.encoder->whole().layers.size();
+    const auto layers = static_cast<int>(job_.encoder->whole().layers.size());
+    for (int layer = 0; layer < layers; ++layer) block.layers_left += Wants(layer) ? 1 : 0;
     block.codes.push_back(std::make_shared<BlockCodes>(job_.encoder->whole()));
     for (const SpaceEncoder& other : job_.others) {
       block.codes.push_back(std::make_shared<BlockCodes>(other.encoder->whole()));

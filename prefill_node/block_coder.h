@@ -6,7 +6,8 @@
 //   auto blocks = coder.Encode(whole);               // a worker; layers beside each other
 //   coder.Keep(whole);                               // after they are on their way
 //
-// A block whose layers are all encoded goes into the store, in the codes of every encoder.
+// A block whose layers are all encoded goes into the store, in the codes of every encoder. Layers
+// that a consumer runs itself have no codes (LayerKind::kNative): nothing is made or waited for.
 #pragma once
 
 #include <cstdint>
@@ -54,6 +55,8 @@ class BlockCoder {
   // First row whose states are needed.
   std::int32_t next_row() const;
   bool all_stored() const { return NextBlock() == job_.blocks.size(); }
+  // Whether some encoder has codes of this layer. States of others are of no use.
+  bool Wants(int layer) const;
   // The blocks that the store lacked.
   std::vector<CodingTurns::Key> missing() const;
 
@@ -63,7 +66,8 @@ class BlockCoder {
 
   // Rows of whole blocks, with what waited of their layer; the rest waits. One thread only.
   StatesReady WholeBlocks(StatesReady states);
-  // Codes of the layer in `whole`, which holds nothing but whole blocks. Thread-safe.
+  // Codes of the layer in `whole`, which holds nothing but whole blocks; the job's own encoder may
+  // have none of them. Thread-safe.
   std::vector<std::shared_ptr<const BlockCodes>> Encode(const StatesReady& whole) EXCLUDES(mu_);
   // After Encode of the same rows: their codes by the other encoders, and whole blocks into the
   // store. Thread-safe.
@@ -79,6 +83,7 @@ class BlockCoder {
   }
   // The codes of a block, which stay where they are until the last layer of it is done.
   const std::vector<std::shared_ptr<BlockCodes>>& BlockAt(std::int32_t index) EXCLUDES(mu_);
+  static bool HasLayer(const CodeEncoder& encoder, int layer);
   void EncodeBlock(const CodeEncoder& encoder, const StatesReady& whole, std::int32_t row,
                    BlockCodes& codes) const;
   void LayerDone(std::int32_t index) EXCLUDES(mu_);

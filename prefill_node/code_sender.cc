@@ -8,6 +8,7 @@
 #include "common/base/fault.h"
 #include "common/base/status_macros.h"
 #include "common/scd/q4_kv.h"
+#include "common/scd/stream_rows.h"
 
 namespace baton {
 namespace {
@@ -64,6 +65,11 @@ void CodeSender::OnKvReady(KvReady ready) {
 }
 
 void CodeSender::OnStates(StatesReady states) {
+  if (params_.coding == Coding::kSelective) {
+    PostEncoding([this, states = std::move(states)] { return EncodeStream(states); });
+    return;
+  }
+  if (!params_.coder->Wants(states.layer)) return;
   StatesReady whole = params_.coder->WholeBlocks(std::move(states));
   if (whole.rows.empty()) return;
   PostEncoding([this, whole = std::move(whole)] { return EncodeCodes(whole); });
@@ -161,6 +167,17 @@ absl::Status CodeSender::EncodeFrames(const KvReady& ready) {
   return BATON_FAULT_POINT("producer.after_layer");
 }
 
+absl::Status CodeSender::EncodeStream(const StatesReady& states) {
+  const std::int64_t row_bytes = static_cast<std::int64_t>(StreamRowBytes(states.width - 1));
+  const auto step = static_cast<std::int32_t>(
+      std::max<std::int64_t>(1, params_.frame_bytes / (row_bytes * kPageRows)) * kPageRows);
+  const std::int32_t rows = states.end - states.begin;
+  for (std::int32_t first = 0; first < rows; first += step) {
+    BATON_RETURN_IF_ERROR(Enqueue(PlanStreamFrame(states, first, std::min(step, rows - first))));
+  }
+  return BATON_FAULT_POINT("producer.after_layer");
+}
+
 absl::Status CodeSender::EncodeCodes(const StatesReady& whole) {
   const auto blocks = params_.coder->Encode(whole);
   BATON_RETURN_IF_ERROR(EnqueueCodes(whole.layer, whole.begin / kCodeBlockRows, blocks));
@@ -172,6 +189,7 @@ absl::Status CodeSender::EnqueueCodes(int layer, std::int32_t first_block,
                                       std::span<const std::shared_ptr<const BlockCodes>> blocks) {
   const std::size_t block_bytes =
       params_.coder->job().cut.layers[static_cast<std::size_t>(layer)].block_bytes;
+  if (block_bytes == 0) return absl::OkStatus();  // the consumer runs the layer itself
   const std::size_t step =
       std::max<std::size_t>(1, static_cast<std::size_t>(params_.frame_bytes) / block_bytes);
   for (std::size_t first = 0; first < blocks.size(); first += step) {

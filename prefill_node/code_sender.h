@@ -1,4 +1,5 @@
-// Sends one transfer: each layer's K/V, or its codes, leave as the engine reports it.
+// Sends one transfer: each layer's K/V, its codes or the stream that enters it leave as the engine
+// reports them.
 //
 // It is the engine's listener for a prefill-only request. Frames are hashed and described on a
 // worker, at most a window of them is with the transport, the rest wait here and are dropped when
@@ -98,6 +99,7 @@ class CodeSender final : public RequestListener, public std::enable_shared_from_
   void PostEncoding(std::function<absl::Status()> encode) EXCLUDES(mu_);
   void Encode(const std::function<absl::Status()>& encode) EXCLUDES(mu_);
   absl::Status EncodeFrames(const KvReady& ready) EXCLUDES(mu_);
+  absl::Status EncodeStream(const StatesReady& states) EXCLUDES(mu_);
   absl::Status EncodeCodes(const StatesReady& whole) EXCLUDES(mu_);
   absl::Status EnqueueCodes(int layer, std::int32_t first_block,
                             std::span<const std::shared_ptr<const BlockCodes>> blocks)

@@ -5,6 +5,7 @@
 
 #include "common/scd/code_cut.h"
 #include "common/scd/q4_kv.h"
+#include "common/scd/stream_rows.h"
 
 namespace baton {
 namespace {
@@ -105,6 +106,22 @@ FramePlan PlanCodeFrame(int layer, std::int32_t first_block,
   header.token_begin = static_cast<std::uint32_t>(first_block * kCodeBlockRows);
   header.token_end =
       header.token_begin + static_cast<std::uint32_t>(blocks.size()) * kCodeBlockRows;
+  DescribePayload(plan);
+  return plan;
+}
+
+FramePlan PlanStreamFrame(const StatesReady& states, std::int32_t first_row, std::int32_t rows) {
+  const std::int64_t hidden = states.width - 1;
+  FramePlan plan;
+  plan.coded.resize(static_cast<std::size_t>(rows) * StreamRowBytes(hidden));
+  EncodeStreamRows(states.rows.data() + first_row * states.width, rows, hidden, plan.coded.data());
+  plan.payload.push_back(Bytes(plan.coded.data(), plan.coded.size()));
+  plan.chunks.push_back({0, ChunkComponent::kRows, 0, plan.coded.size()});
+  FrameHeader& header = plan.header;
+  header.kind = FrameKind::kStream;
+  header.layer = static_cast<std::uint32_t>(states.layer);
+  header.token_begin = static_cast<std::uint32_t>(states.begin + first_row);
+  header.token_end = header.token_begin + static_cast<std::uint32_t>(rows);
   DescribePayload(plan);
   return plan;
 }

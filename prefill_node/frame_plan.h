@@ -1,4 +1,5 @@
-// What one frame of a hand-off carries: pages as they are, 4-bit codes of pages, or blocks' codes.
+// What one frame of a hand-off carries: pages as they are, 4-bit codes of pages, blocks' codes, or
+// rows of a residual stream.
 #pragma once
 
 #include <cstddef>
@@ -35,5 +36,7 @@ FramePlan PlanQ4Frame(const KvReady& ready, const KvPageLayout& layout, std::siz
 FramePlan PlanCodeFrame(int layer, std::int32_t first_block,
                         std::span<const std::shared_ptr<const BlockCodes>> blocks,
                         std::size_t block_bytes);
+// Rows [first_row, first_row + rows) of a report of kHidden states, counted from its first.
+FramePlan PlanStreamFrame(const StatesReady& states, std::int32_t first_row, std::int32_t rows);
 
 }  // namespace baton

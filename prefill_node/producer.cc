@@ -7,6 +7,7 @@
 #include "common/node/space_proto.h"
 #include "common/prefix_hash/block_hash.h"
 #include "common/scd/q4_kv.h"
+#include "common/weights/layer_run.h"
 
 namespace baton {
 namespace {
@@ -82,6 +83,15 @@ absl::StatusOr<CodeJob> CheckCodes(const v1::StartRequest& request, const Hosted
   return codes;
 }
 
+absl::StatusOr<LayerRun> CheckRunLayers(const v1::StartRequest& request, const HostedModel& model) {
+  auto run = ParseLayerRun(request.run_layers());
+  if (!run.ok()) return Bad("run_layers", std::string(run.status().message()));
+  const auto layers = static_cast<int>(model.base_space.layout.layers);
+  if (run->end <= layers) return *run;
+  return Bad("run_layers", absl::StrCat(LayerRunText(*run), "; \"", model.name,
+                                        "\" has the layers 0-", layers - 1));
+}
+
 // Blocks of a hand-off end where a hash block ends.
 static_assert(kCodeBlockRows == kBlockTokens);
 
@@ -121,7 +131,8 @@ absl::StatusOr<PrefillJob> Producer::Check(const v1::StartRequest& request) cons
   BATON_RETURN_IF_ERROR(CheckWants(request.wants(), *job.model));
   const auto coding = ParseCoding(request.strategy());
   if (!coding) {
-    return Bad("strategy", absl::StrCat("\"", request.strategy(), "\"; allowed: raw, q4, reuse"));
+    return Bad("strategy",
+               absl::StrCat("\"", request.strategy(), "\"; allowed: raw, q4, reuse, selective"));
   }
   job.coding = *coding;
   if (request.transfer_id() == 0) return Bad("transfer_id", "0");
@@ -155,6 +166,10 @@ absl::StatusOr<PrefillJob> Producer::Check(const v1::StartRequest& request) cons
     job.request.report = job.codes->encoder->source() == CodeSource::kHidden
                              ? ReportedStates::kHidden
                              : ReportedStates::kKv;
+  }
+  if (job.coding == Coding::kSelective) {
+    BATON_ASSIGN_OR_RETURN(job.request.run, CheckRunLayers(request, *job.model));
+    job.request.report = ReportedStates::kAroundRun;
   }
   job.request.report_from = job.first_token / unit * unit;
   return job;

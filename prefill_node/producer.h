@@ -36,7 +36,7 @@ class Producer {
   absl::StatusOr<const HostedModel*> CheckLink(const v1::LinkRequest& request) const;
 
   // As CheckLink, and INVALID_ARGUMENT naming field, value and limit: strategy, token ids, length,
-  // first_token, hashes, secret, transfer id, encoder, rate.
+  // first_token, hashes, secret, transfer id, encoder, rate, run of layers.
   absl::StatusOr<PrefillJob> Check(const v1::StartRequest& request) const;
 
   // What this node sends for the model: K/V, or codes of one of its encoders.

@@ -297,7 +297,7 @@ void AddBenchCommand(CLI::App& app, int& exit_code) {
       ->envname(kApiKeyVariable);
   cmd->add_option("--model", o->model, "model to ask; default: the only one");
   cmd->add_option("--strategy", o->strategy,
-                  "hand-off strategy: auto, oracle, raw, q4, reuse, scd");
+                  "hand-off strategy: auto, oracle, raw, q4, reuse, scd, selective");
   cmd->add_option("--requests", o->requests, "requests in all")
       ->capture_default_str()
       ->check(CLI::Range(1, 1'000'000));

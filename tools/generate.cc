@@ -43,7 +43,8 @@ void AddCommonOptions(CLI::App& cmd, GenerateOptions& o) {
   cmd.add_option("--temperature", o.temperature, "0 = greedy")->capture_default_str();
   cmd.add_option("--seed", o.seed, "seed of the sampler; 0 = random");
   cmd.add_option("--stop", o.stop, "stop string (repeatable)");
-  cmd.add_option("--strategy", o.strategy, "hand-off strategy: auto, oracle, raw, q4, reuse, scd");
+  cmd.add_option("--strategy", o.strategy,
+                 "hand-off strategy: auto, oracle, raw, q4, reuse, scd, selective");
   cmd.add_option("--seam", o.seam,
                  "tokens at the end of a prefix that comes in codes that are computed all the same")
       ->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 20));

@@ -131,6 +131,8 @@ nlohmann::ordered_json DescribeCodec(const Codec& codec, const std::string& path
                                 {"head_dim", id.head_dim},
                                 {"bytes_per_token", codec.bytes_per_token()},
                                 {"part_of_raw_fp16", codec.bytes_per_token() / raw}};
+  // The layers that the consumer computes itself.
+  if (const LayerRun run = codec.run(); !run.empty()) out["run"] = LayerRunText(run);
   std::vector<std::int64_t> ranks, bits;
   std::vector<std::string> kinds;
   for (const CodecLayer& layer : codec.layers) {

@@ -97,6 +97,23 @@ absl::Status CheckHandoff(const EngineRequest& request) {
   return absl::OkStatus();
 }
 
+absl::Status CheckRun(const EngineRequest& request, int layers) {
+  const LayerRun& run = request.run;
+  const bool reports_run = request.report == ReportedStates::kAroundRun;
+  if (run.empty()) {
+    if (!reports_run) return absl::OkStatus();
+    return absl::InvalidArgumentError("run: a report around a run needs one");
+  }
+  if (run.begin < 0 || run.end < run.begin || run.end > layers) {
+    return absl::InvalidArgumentError(
+        Cat("run: layers [", run.begin, ", ", run.end, ") of a model of ", layers));
+  }
+  if (request.prefill_only ? !reports_run : request.handoff_end == 0) {
+    return absl::InvalidArgumentError("run: needs a hand-off, or a report around it");
+  }
+  return absl::OkStatus();
+}
+
 absl::Status CheckGeneration(const EngineRequest& request, std::int64_t vocab,
                              std::int32_t max_context) {
   const SamplingLimits limits{.vocab_size = vocab, .scoring = request.sampling.prompt_logprobs};
@@ -281,6 +298,7 @@ absl::Status Engine::Impl::Check(const EngineRequest& request) const {
     BATON_RETURN_IF_ERROR(CheckGeneration(request, config.vocab, options_.max_context));
   }
   BATON_RETURN_IF_ERROR(CheckHandoff(request));
+  BATON_RETURN_IF_ERROR(CheckRun(request, layers()));
   return CheckPages(request);
 }
 
@@ -290,11 +308,16 @@ absl::Status Engine::Impl::CheckPages(const EngineRequest& request) const {
       static_cast<std::int32_t>(request.prefill_only ? prompt : prompt + request.stop.max_tokens);
   std::int64_t need = SequenceTable::PagesFor(rows, layers(), kv_heads());
   if (request.handoff_end > 0) {
-    // While the prefix lands, the sinks have a page of their own per table.
+    // While the prefix lands, the sinks have a page of their own per table, a run its stream.
     const auto resumed = static_cast<std::int32_t>(request.resume_tokens.size());
     const std::int32_t landing = std::min(prompt + resumed + 1, rows);
-    need = std::max(need, SequenceTable::PagesFor(landing, layers(), kv_heads()) +
-                              SequenceTable::PagesFor(kSinkTokens, layers(), kv_heads()));
+    std::int64_t needed = SequenceTable::PagesFor(landing, layers(), kv_heads()) +
+                          SequenceTable::PagesFor(kSinkTokens, layers(), kv_heads());
+    if (!request.run.empty()) {
+      needed += PrefixStream::PagesFor(request.handoff_end - kSinkTokens, model().config().hidden,
+                                       resources_.pool->layout());
+    }
+    need = std::max(need, needed);
   }
   if (need <= resources_.pool->total_pages()) return absl::OkStatus();
   return absl::InvalidArgumentError(Cat("prompt of ", prompt, " tokens + max_tokens ",

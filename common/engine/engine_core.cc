@@ -94,6 +94,11 @@ bool EngineCore::TryAdmit(Sequence& sequence) {
   std::int64_t need = SequenceTable::PagesFor(sequence.RowsToAdmit(), layers_, kv_heads_) -
                       SequenceTable::PagesFor(cached, layers_, kv_heads_);
   if (land && cached == 0) need += SequenceTable::PagesFor(kSinkTokens, layers_, kv_heads_);
+  if (land && !sequence.request.run.empty()) {
+    const std::int32_t begin = cached == 0 ? kSinkTokens : cached;
+    need += PrefixStream::PagesFor(sequence.request.handoff_end - begin,
+                                   resources_.model->config().hidden, resources_.pool->layout());
+  }
   const std::int64_t wanted = need + Headroom();
   // The head of the queue is tried at every step: thousands of references are only copied when
   // there is a chance.
@@ -176,7 +181,15 @@ std::shared_ptr<PrefixLanding> EngineCore::OpenLandingFor(Sequence& sequence, st
     open.sinks->table.EnsureCapacity(kSinkTokens, sequence.reservation);
     open.sinks_done = false;
   }
+  open.run = sequence.request.run;
+  if (!open.run.empty()) {
+    open.stream =
+        std::make_shared<PrefixStream>(open.begin, open.end, resources_.model->config().hidden,
+                                       resources_.pool->layout(), sequence.reservation);
+  }
   auto landing = std::make_shared<PrefixLanding>();
+  landing->run = open.run;
+  landing->stream = open.stream;
   landing->layers = layers_;
   landing->kv_heads = kv_heads_;
   landing->begin = open.begin;
@@ -224,6 +237,7 @@ bool EngineCore::PreemptFor(const Sequence& head, std::int64_t pages) {
   for (const auto& [key, sequence] : running_) {
     if (!may_go(*sequence)) continue;
     could += sequence->kv.table.total_pages() + sequence->reservation.remaining();
+    if (sequence->run) could += sequence->run->stream->pages();
   }
   if (could < pages) return false;
   while (!CanFree(pages)) {
@@ -307,6 +321,7 @@ bool EngineCore::HasWork() const {
 std::vector<StepSlice> EngineCore::Plan() {
   GrowDecoding();
   std::vector<StepSlice> slices;
+  std::vector<StepSlice> runs;
   std::vector<StepSlice> prompts;
   std::vector<PromptDemand> demands;
   bool waits = false;
@@ -325,6 +340,9 @@ std::vector<StepSlice> EngineCore::Plan() {
                         .begin = sequence->rows,
                         .end = sequence->rows + 1,
                         .samples = true});
+    } else if (sequence->run) {
+      prompts.push_back({.sequence = sequence, .run = true});
+      demands.push_back({.begin = sequence->rows, .end = sequence->run->end});
     } else {
       prompts.push_back({.sequence = sequence});
       demands.push_back({.begin = sequence->rows,
@@ -341,8 +359,9 @@ std::vector<StepSlice> EngineCore::Plan() {
     const EngineRequest& request = slice.sequence->request;
     slice.samples = !slice.sinks && !request.prefill_only && request.stop.max_tokens > 0 &&
                     slice.end == slice.sequence->total();
-    slices.push_back(slice);
+    (slice.run ? runs : slices).push_back(slice);
   }
+  slices.insert(slices.end(), runs.begin(), runs.end());
   stalled_ = waits && slices.empty();
   return slices;
 }
@@ -372,8 +391,9 @@ void EngineCore::Commit(const std::vector<StepSlice>& slices, double seconds) {
     Sequence& sequence = *slice.sequence;
     const auto prompt_end =
         static_cast<std::int32_t>(std::min<std::int64_t>(slice.end, sequence.prompt_size()));
+    if (slice.run) metrics_.run_tokens.Increment(slice.end - slice.begin);
     if (slice.begin < prompt_end) {
-      sequence.computed_tokens += prompt_end - slice.begin;
+      if (!slice.run) sequence.computed_tokens += prompt_end - slice.begin;
       sequence.prefill_s += seconds * (prompt_end - slice.begin) / static_cast<double>(step_rows);
     }
     if (slice.sinks) {
@@ -382,6 +402,7 @@ void EngineCore::Commit(const std::vector<StepSlice>& slices, double seconds) {
       continue;
     }
     sequence.rows = slice.end;
+    if (slice.run && slice.end == sequence.run->end) sequence.run.reset();
     sequence.reported = std::max(sequence.reported, slice.end);
     StoreBlocks(sequence);
   }

@@ -25,6 +25,8 @@ EngineMetrics::EngineMetrics(MetricRegistry& registry, const std::string& model)
                         "Sequences whose pages were taken back, to be recomputed.");
   prompt_tokens = counter("baton_prompt_tokens_total",
                           "Prompt tokens of admitted requests, cached ones included.");
+  run_tokens = counter("baton_run_tokens_total",
+                       "Tokens of handed-off prefixes of which a run of layers was computed here.");
   generation_tokens = counter("baton_generation_tokens_total", "Tokens generated.");
   step_seconds = registry
                      .AddHistogramFamily("baton_engine_step_seconds",

@@ -17,7 +17,7 @@ struct EngineMetrics {
   Gauge running, waiting;
   Gauge usage_ratio, pages_free, pages_reserved, pages_held;
   Counter prefix_queries, prefix_hits;
-  Counter preemptions, prompt_tokens, generation_tokens;
+  Counter preemptions, prompt_tokens, run_tokens, generation_tokens;
   Histogram step_seconds;
 };
 

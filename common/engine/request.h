@@ -7,9 +7,11 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "common/engine/prefix_stream.h"
 #include "common/kv_cache/page_pool.h"
 #include "common/prefix_hash/block_hash.h"
 #include "common/sampling/sampling_params.h"
+#include "common/weights/layer_run.h"
 
 namespace baton {
 
@@ -29,9 +31,11 @@ struct CacheKeys {
 // What a producer reports of each layer (see CaptureHook): pages as they are stored, or the states
 // that codes are made of, which no cache holds.
 enum class ReportedStates {
-  kPages,   // through OnKvReady
-  kHidden,  // through OnStates: the normalised attention input before gamma, [hidden]
-  kKv,      // through OnStates: [K | V], K after k-norm, before RoPE
+  kPages,      // through OnKvReady
+  kHidden,     // through OnStates: the normalised attention input before gamma, then what it was
+               // divided by, [hidden + 1]
+  kKv,         // through OnStates: [K | V], K after k-norm, before RoPE
+  kAroundRun,  // layers outside EngineRequest::run as kPages, its first layer as kHidden
 };
 
 struct EngineRequest {
@@ -49,6 +53,9 @@ struct EngineRequest {
   // Tokens [max(4, cached), handoff_end) will be delivered through a PrefixLanding; a multiple of
   // 16; 0: everything is computed here. Needs end < tokens.size().
   std::int32_t handoff_end = 0;
+  // With handoff_end: layers of which no K and V are delivered but the stream that enters the first
+  // of them, from which they are computed here. With kAroundRun: those that a consumer will run.
+  LayerRun run;
   // Producer mode: compute K/V of all tokens, report each layer, generate nothing.
   bool prefill_only = false;
   ReportedStates report = ReportedStates::kPages;
@@ -59,6 +66,10 @@ struct EngineRequest {
 // rows [begin, end) of every (layer, head), not the positions, and then call
 // Engine::PublishPrefix. Nobody else touches these pages before that. Holding the landing holds the
 // pages: an aborted request's pages are not reused before the writer lets go.
+//
+// With a `run`, workers leave its layers' pages alone and write the residual stream that enters the
+// first of them, rows [begin, end) of `stream`; the engine computes these layers once all is
+// published.
 struct PrefixLanding {
   int layers = 0;
   int kv_heads = 0;
@@ -66,6 +77,8 @@ struct PrefixLanding {
   std::int32_t end = 0;                     // one past the last, multiple of 16
   std::int32_t first_page = 0;              // page index of pages[..][0]
   std::vector<std::vector<PageRef>> pages;  // [layer * kv_heads + head][page - first_page]
+  LayerRun run;
+  std::shared_ptr<PrefixStream> stream;  // null without a run
 };
 
 // Pages of one layer that hold rows [begin, end), for a sender. The references keep them alive.
@@ -117,10 +130,12 @@ struct FinishInfo {
   std::int64_t completion_tokens = 0;  // generated, resumed ones included
   std::int64_t cached_tokens = 0;
   std::int64_t transferred_tokens = 0;  // delivered through a landing
-  std::int64_t computed_tokens = 0;     // prompt rows this engine ran forward, recomputed too
-  double queue_s = 0;                   // submit to admission
-  double prefill_s = 0;                 // own part (by rows) of the steps with its prompt
-  double first_token_s = 0;             // submit to first token; 0: none
+  // Prompt rows this engine ran through all layers, recomputed too. Rows of a run are among the
+  // transferred ones only.
+  std::int64_t computed_tokens = 0;
+  double queue_s = 0;        // submit to admission
+  double prefill_s = 0;      // own part (by rows) of the steps with its prompt or run
+  double first_token_s = 0;  // submit to first token; 0: none
   double total_s = 0;
 };
 

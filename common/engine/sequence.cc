@@ -69,6 +69,7 @@ TokenOutcome Sequence::Accept(std::int32_t token) {
 
 void Sequence::DropRows() {
   landing.reset();
+  run.reset();
   kv.table.Clear();
   reservation.Release();
   rows = 0;
@@ -78,6 +79,7 @@ void Sequence::DropRows() {
 
 void Sequence::TakeOverLanding(const KvPageLayout& layout) {
   SequenceTable& table = kv.table;
+  const LayerRun layers = landing->run;
   for (int layer = 0; layer < table.layers(); ++layer) {
     for (int head = 0; head < table.kv_heads(); ++head) {
       if (landing->sinks != nullptr) {
@@ -89,10 +91,11 @@ void Sequence::TakeOverLanding(const KvPageLayout& layout) {
         std::byte* page = table.page(layer, head, static_cast<std::size_t>(row / kPageRows));
         PagePositions(page)[row % kPageRows] = row;
       }
-      table.set_num_rows(layer, head, landing->end);
+      table.set_num_rows(layer, head, layers.contains(layer) ? landing->begin : landing->end);
     }
   }
-  rows = landing->end;
+  rows = layers.empty() ? landing->end : landing->begin;
+  if (!layers.empty()) run = OpenRun{layers, landing->end, std::move(landing->stream)};
   approximate = true;
   transferred_tokens = landing->end - landing->begin;
   landing.reset();

@@ -37,6 +37,16 @@ struct OpenLanding {
   std::unique_ptr<KvRowsOwner> sinks;
   bool sinks_done = true;
   bool published = false;
+  LayerRun run;
+  std::shared_ptr<PrefixStream> stream;  // of the landing; null without a run
+};
+
+// Layers of a landed prefix that are still computed here, from the stream that landed.
+// Sequence::rows says how far: rows beyond it are in the other layers only.
+struct OpenRun {
+  LayerRun layers;
+  std::int32_t end = 0;  // of the landed rows
+  std::shared_ptr<const PrefixStream> stream;
 };
 
 // What a token did to its sequence.
@@ -81,7 +91,8 @@ struct Sequence {
   TokenOutcome Accept(std::int32_t token);
   // Gives all pages back; the text and the sampler's state stay.
   void DropRows();
-  // The sink rows into the landing's first page, positions of all landed rows, row counts.
+  // The sink rows into the landing's first page, positions of all landed rows, row counts; what
+  // landed for a run waits for it.
   void TakeOverLanding(const KvPageLayout& layout);
 
   const RequestHandle handle;
@@ -97,10 +108,11 @@ struct Sequence {
 
   KvRowsOwner kv;
   Reservation reservation;
-  std::int32_t rows = 0;           // tokens whose K and V are in the table
+  std::int32_t rows = 0;           // tokens whose K and V are in the table, of all layers
   std::int32_t stored_blocks = 0;  // leading blocks that are in the prefix cache or were offered
   bool approximate = false;        // some row came from elsewhere
   std::optional<OpenLanding> landing;
+  std::optional<OpenRun> run;
   std::int32_t reported = 0;  // prefill_only: tokens already reported
   std::int32_t scored = 0;    // prompt tokens whose log-probabilities were delivered
   bool admitted_once = false;

@@ -13,12 +13,12 @@ constexpr std::int32_t kScoreRows = 32;
 // Reports each layer of the producer's slices as soon as its rows are in the pages.
 class ReportHook final : public CaptureHook {
  public:
-  ReportHook(const std::vector<StepSlice>& slices, const ModelConfig& config)
+  ReportHook(std::span<const StepSlice> slices, const ModelConfig& config)
       : slices_(slices), hidden_(config.hidden), kv_dim_(config.kv_heads * config.head_dim) {}
 
-  bool WantsInput(int) const override {
-    return std::any_of(slices_.begin(), slices_.end(), [](const StepSlice& slice) {
-      return slice.sequence->request.report == ReportedStates::kHidden;
+  bool WantsInput(int layer) const override {
+    return std::any_of(slices_.begin(), slices_.end(), [layer](const StepSlice& slice) {
+      return ReportOf(slice.sequence->request, layer) == ReportedStates::kHidden;
     });
   }
 
@@ -27,13 +27,14 @@ class ReportHook final : public CaptureHook {
     for (const StepSlice& slice : slices_) {
       const Sequence& sequence = *slice.sequence;
       const std::int32_t begin = std::max(slice.begin, sequence.reported);
-      if (sequence.request.prefill_only && begin < slice.end) {
-        if (sequence.ReportsStates()) {
-          sequence.listener->OnStates(CopyStates(capture, sequence.request.report,
-                                                 row + begin - slice.begin, begin, slice.end));
-        } else {
+      const auto report = ReportOf(sequence.request, capture.layer);
+      if (report && begin < slice.end) {
+        if (*report == ReportedStates::kPages) {
           sequence.listener->OnKvReady(
               MakeKvReady(sequence.kv.table, capture.layer, begin, slice.end));
+        } else {
+          sequence.listener->OnStates(
+              CopyStates(capture, *report, row + begin - slice.begin, begin, slice.end));
         }
       }
       row += slice.end - slice.begin;
@@ -41,10 +42,19 @@ class ReportHook final : public CaptureHook {
   }
 
  private:
+  // What of a layer goes to the request's listener; nothing: none of it.
+  static std::optional<ReportedStates> ReportOf(const EngineRequest& request, int layer) {
+    if (!request.prefill_only) return std::nullopt;
+    if (request.report != ReportedStates::kAroundRun) return request.report;
+    if (!request.run.contains(layer)) return ReportedStates::kPages;
+    if (layer == request.run.begin) return ReportedStates::kHidden;
+    return std::nullopt;
+  }
+
   StatesReady CopyStates(const LayerCapture& capture, ReportedStates what, std::int64_t row,
                          std::int32_t begin, std::int32_t end) const {
     const bool hidden = what == ReportedStates::kHidden;
-    StatesReady states{capture.layer, begin, end, hidden ? hidden_ : 2 * kv_dim_, {}};
+    StatesReady states{capture.layer, begin, end, hidden ? hidden_ + 1 : 2 * kv_dim_, {}};
     states.rows.reserve(static_cast<std::size_t>((end - begin) * states.width));
     const auto append = [&](const float* from, std::int64_t count) {
       states.rows.insert(states.rows.end(), from, from + count);
@@ -52,6 +62,7 @@ class ReportHook final : public CaptureHook {
     for (std::int64_t r = row; r < row + end - begin; ++r) {
       if (hidden) {
         append(capture.h_in + r * hidden_, hidden_);
+        append(capture.rms + r, 1);
       } else {
         append(capture.k_pre_rope + r * capture.ld_kv, kv_dim_);
         append(capture.v + r * capture.ld_kv, kv_dim_);
@@ -60,7 +71,7 @@ class ReportHook final : public CaptureHook {
     return states;
   }
 
-  const std::vector<StepSlice>& slices_;
+  const std::span<const StepSlice> slices_;
   const std::int64_t hidden_;
   const std::int64_t kv_dim_;
 };
@@ -85,10 +96,25 @@ StepRunner::StepRunner(std::shared_ptr<const Model> model, const AdapterSet* ada
     : model_(std::move(model)), executor_(executor), pass_(model_, adapters, executor) {}
 
 std::vector<SliceResult> StepRunner::Run(const std::vector<StepSlice>& slices) {
+  std::vector<SliceResult> results(slices.size());
+  const auto is_run = [](const StepSlice& slice) { return slice.run; };
+  auto next = std::find_if(slices.begin(), slices.end(), is_run);
+  if (next != slices.begin()) RunAll({slices.begin(), next}, results);
+  while (next != slices.end()) {
+    const LayerRun layers = next->sequence->run->layers;
+    const auto end = std::find_if(next, slices.end(), [&layers](const StepSlice& slice) {
+      return slice.sequence->run->layers != layers;
+    });
+    RunSome({next, end});
+    next = end;
+  }
+  return results;
+}
+
+void StepRunner::Gather(Slices slices) {
   tokens_.clear();
   positions_.clear();
   batch_.clear();
-  bool reports = false;
   for (const StepSlice& slice : slices) {
     Sequence& sequence = *slice.sequence;
     const auto row_begin = static_cast<std::int32_t>(tokens_.size());
@@ -100,20 +126,38 @@ std::vector<SliceResult> StepRunner::Run(const std::vector<StepSlice>& slices) {
                       .row_end = static_cast<std::int32_t>(tokens_.size()),
                       .view = &rows.view,
                       .adapter = sequence.request.adapter});
-    reports |= sequence.request.prefill_only;
   }
+}
+
+void StepRunner::RunAll(Slices slices, std::vector<SliceResult>& results) {
+  Gather(slices);
+  const bool reports = std::any_of(slices.begin(), slices.end(), [](const StepSlice& slice) {
+    return slice.sequence->request.prefill_only;
+  });
   ReportHook hook(slices, model_->config());
   float* hidden = pass_.Embed(tokens_);
   pass_.RunLayers(0, static_cast<int>(model_->config().layers), hidden,
                   {.positions = positions_, .sequences = batch_}, reports ? &hook : nullptr);
-  std::vector<SliceResult> results(slices.size());
   for (std::size_t i = 0; i < slices.size(); ++i) {
     if (slices[i].sequence->wants_scores()) {
       Score(slices[i], batch_[i].row_begin, hidden, results[i]);
     }
   }
   Sample(slices, hidden, results);
-  return results;
+}
+
+void StepRunner::RunSome(Slices slices) {
+  Gather(slices);
+  const std::int64_t width = model_->config().hidden;
+  stream_.resize(positions_.size() * static_cast<std::size_t>(width));
+  for (std::size_t i = 0; i < slices.size(); ++i) {
+    const StepSlice& slice = slices[i];
+    slice.sequence->run->stream->Read(slice.begin, slice.end - slice.begin,
+                                      stream_.data() + batch_[i].row_begin * width);
+  }
+  const LayerRun layers = slices.front().sequence->run->layers;
+  pass_.RunLayers(layers.begin, layers.end, stream_.data(),
+                  {.positions = positions_, .sequences = batch_}, nullptr);
 }
 
 void StepRunner::Score(const StepSlice& slice, std::int32_t row_begin, const float* hidden,
@@ -149,8 +193,7 @@ void StepRunner::Score(const StepSlice& slice, std::int32_t row_begin, const flo
   }
 }
 
-void StepRunner::Sample(const std::vector<StepSlice>& slices, const float* hidden,
-                        std::vector<SliceResult>& results) {
+void StepRunner::Sample(Slices slices, const float* hidden, std::vector<SliceResult>& results) {
   std::vector<std::int32_t> rows;
   std::vector<std::size_t> sampling;  // indices of the slices that sample
   for (std::size_t i = 0; i < slices.size(); ++i) {

@@ -1,4 +1,5 @@
-// Runs one step: all rows of all sequences in one forward pass, then samples.
+// Runs one step: all rows of all sequences in one forward pass, then samples. Rows of runs, which
+// go through some layers only, have passes of their own.
 //
 // Owned by the engine's thread; must run inside a ComputeGate turn.
 #pragma once
@@ -6,6 +7,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -21,6 +23,7 @@ struct StepSlice {
   std::int32_t begin = 0;
   std::int32_t end = 0;
   bool sinks = false;    // into the sinks' own pages
+  bool run = false;      // from the landed stream through the layers of Sequence::run
   bool samples = false;  // the last row gives the next token
 };
 
@@ -36,13 +39,19 @@ class StepRunner {
  public:
   StepRunner(std::shared_ptr<const Model> model, const AdapterSet* adapters, Executor& executor);
 
-  // One result per slice, in order. Rows are in the tables afterwards; layers of prefill_only
-  // slices were reported to their listeners as they were appended.
+  // One result per slice, in order; those of runs come last. Rows are in the tables afterwards;
+  // layers of prefill_only slices were reported to their listeners as they were appended.
   std::vector<SliceResult> Run(const std::vector<StepSlice>& slices);
 
  private:
-  void Sample(const std::vector<StepSlice>& slices, const float* hidden,
-              std::vector<SliceResult>& results);
+  using Slices = std::span<const StepSlice>;
+
+  void RunAll(Slices slices, std::vector<SliceResult>& results);
+  // Of slices with the same layers.
+  void RunSome(Slices slices);
+  // Tokens, positions and batch of these slices.
+  void Gather(Slices slices);
+  void Sample(Slices slices, const float* hidden, std::vector<SliceResult>& results);
   // Log-probabilities of the prompt, some rows of logits at a time.
   void Score(const StepSlice& slice, std::int32_t row_begin, const float* hidden,
              SliceResult& result);
@@ -53,6 +62,7 @@ class StepRunner {
   std::vector<std::int32_t> tokens_;
   std::vector<std::int32_t> positions_;
   std::vector<SequenceSlice> batch_;
+  std::vector<float> stream_;  // rows of runs
 };
 
 // The pages of rows [begin, end) of one layer; `begin` is a multiple of 16.

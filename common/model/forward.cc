@@ -54,6 +54,19 @@ void AddBias(float* y, std::int64_t ldy, const std::vector<float>& bias, std::in
   });
 }
 
+// The root of each row's mean square, as RmsNorm divides by.
+void RowRms(const float* x, std::int64_t ldx, float eps, std::int64_t n, std::int64_t d, float* rms,
+            Executor& executor) {
+  executor.ParallelFor(n, 16, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t r = begin; r < end; ++r) {
+      const float* row = x + r * ldx;
+      double squares = 0;
+      for (std::int64_t i = 0; i < d; ++i) squares += static_cast<double>(row[i]) * row[i];
+      rms[r] = static_cast<float>(std::sqrt(squares / static_cast<double>(d) + eps));
+    }
+  });
+}
+
 // RMS norm of each head by itself, in place.
 void HeadNorm(float* x, std::int64_t ldx, const std::vector<float>& gamma, float eps, int heads,
               int head_dim, std::int64_t n, Executor& executor) {
@@ -68,7 +81,7 @@ void HeadNorm(float* x, std::int64_t ldx, const std::vector<float>& gamma, float
 
 struct ForwardPass::Workspace {
   GrowBuffer embedded, normed, qkv, k_rotated, attention, gate_up, activated, lora, logits,
-      gathered, h_in;
+      gathered, h_in, rms;
   std::vector<AttentionTask> tasks;
   std::vector<AdapterRun> runs;
 };
@@ -202,7 +215,10 @@ void ForwardPass::Capture(int layer, const float* hidden, const float* k, const 
     const std::int64_t d = w.config.hidden;
     float* h_in = ws_->h_in.Get(n * d);
     RmsNorm(hidden, d, nullptr, w.rms_eps, n, d, h_in, d, executor_);
+    float* rms = ws_->rms.Get(n);
+    RowRms(hidden, d, w.rms_eps, n, d, rms, executor_);
     capture.h_in = h_in;
+    capture.rms = rms;
   }
   hook->OnKv(capture);
 }

@@ -110,7 +110,8 @@ struct ForwardBatch {
 struct LayerCapture {
   int layer = 0;
   std::int64_t rows = 0;
-  const float* h_in = nullptr;        // [rows, hidden]: attention input normalised, before gamma
+  const float* h_in = nullptr;  // [rows, hidden]: attention input normalised, before gamma
+  const float* rms = nullptr;   // [rows]: what h_in was divided by, so h_in * rms is the stream
   const float* k_pre_rope = nullptr;  // [rows, ld_kv]: after bias and k-norm, before RoPE
   const float* v = nullptr;           // [rows, ld_kv]
   std::int64_t ld_kv = 0;
@@ -119,7 +120,7 @@ struct LayerCapture {
 class CaptureHook {
  public:
   virtual ~CaptureHook() = default;
-  // True if h_in is wanted for this layer (it costs a pass over the rows).
+  // True if h_in and rms are wanted for this layer (they cost a pass over the rows).
   virtual bool WantsInput(int /*layer*/) const { return false; }
   // Called after the layer's K and V were appended to the views, before attention runs.
   virtual void OnKv(const LayerCapture& /*capture*/) {}

@@ -78,6 +78,15 @@ absl::Status CheckShape(const std::string& path, const CodecIdentity& id,
   return absl::OkStatus();
 }
 
+absl::StatusOr<LayerRun> SelectiveLayers(const ModelEntry& entry, const ModelConfig& config) {
+  if (entry.selective_layers.empty()) return LayerRun();
+  BATON_ASSIGN_OR_RETURN(const LayerRun run, ParseLayerRun(entry.selective_layers));
+  if (run.end <= config.layers) return run;
+  return absl::InvalidArgumentError(absl::StrCat("selective_layers: ", entry.selective_layers,
+                                                 ", the model has the layers 0-",
+                                                 config.layers - 1));
+}
+
 class Opener {
  public:
   explicit Opener(std::int64_t max_lora_rank) : max_lora_rank_(max_lora_rank) {}
@@ -103,6 +112,7 @@ class Opener {
       BATON_RETURN_IF_ERROR(CheckShape(path, codec.identity, source.config()));
       opened.codecs.push_back(std::make_shared<const Codec>(std::move(codec)));
     }
+    BATON_ASSIGN_OR_RETURN(opened.selective, SelectiveLayers(entry, source.config()));
     return opened;
   }
 

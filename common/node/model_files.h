@@ -15,6 +15,7 @@
 #include "common/node/node_config.h"
 #include "common/scd/codec.h"
 #include "common/tokenizer/tokenizer.h"
+#include "common/weights/layer_run.h"
 #include "common/weights/lora.h"
 #include "common/weights/model_source.h"
 
@@ -34,6 +35,7 @@ struct ModelFiles {
     std::string end_of_turn;                     // the template's token for it; empty: none
     std::int32_t max_context = 0;
     std::vector<std::shared_ptr<const Codec>> codecs;
+    LayerRun selective;  // layers
   };
 
   std::vector<Weights> weights;

@@ -157,6 +157,7 @@ class ModelHost::Impl {
     }
     m.eos_token_ids.assign(eos.begin(), eos.end());
     m.max_context = opened.max_context;
+    m.selective = opened.selective;
     group->max_context = std::max(group->max_context, m.max_context);
     const KvLayout layout = MakeKvLayout(group->model->config(), entry.kv_dtype);
     m.native_space = {SpaceKind::kNativeKv, m.weights_digest, m.tokenizer->digest(), layout, "",

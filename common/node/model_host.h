@@ -25,6 +25,7 @@
 #include "common/prefix_hash/space.h"
 #include "common/scd/decoder.h"
 #include "common/scd/encoder.h"
+#include "common/weights/layer_run.h"
 
 namespace baton {
 
@@ -54,6 +55,7 @@ struct HostedModel {
   // Of the entry's codecs: those that encode this model's states, and that make its K/V.
   std::vector<std::shared_ptr<const CodeEncoder>> encoders;
   std::vector<std::shared_ptr<const CodeDecoder>> decoders;
+  LayerRun selective;  // layers that the strategy of that name computes here; empty: none
 
   // The native space with another fidelity.
   std::string NativeDigest(const Fidelity& fidelity) const;

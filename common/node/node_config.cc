@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/tokenizer/chat_template.h"
+#include "common/weights/layer_run.h"
 
 namespace baton {
 
@@ -86,6 +87,16 @@ config::Section<ModelEntry> ModelEntrySection() {
           "Codec files of `baton calibrate` that this model is the producer or the consumer of. A "
           "prefill node encodes with all of them, a decode node decodes with the first that makes "
           "this model's K/V.");
+  s.String("selective_layers", &ModelEntry::selective_layers)
+      .Check([](const std::string& text) {
+        return text.empty() ? absl::OkStatus() : ParseLayerRun(text).status();
+      })
+      .Help(
+          "Decode nodes: the layers, first and last as in 9-23, that the strategy selective "
+          "computes "
+          "here over a prefix; K/V of all others come from the producer. `baton eval scd` says "
+          "what "
+          "a run of layers is worth for a pair. Empty: the strategy is refused.");
   return s;
 }
 

@@ -50,6 +50,7 @@ struct ModelEntry {
   int max_context = 0;        // tokens; 0: the model's
   DType kv_dtype = DType::kF32;
   std::vector<std::string> codecs;  // files of `baton calibrate`
+  std::string selective_layers;     // "9-23", what `selective` computes here; empty: none
 };
 config::Section<ModelEntry> ModelEntrySection();
 // Names are unique. INVALID_ARGUMENT names the entry.

@@ -49,6 +49,7 @@ absl::StatusOr<CodeCut> CutCode(const CodeShape& shape, std::uint32_t bytes_per_
   cut.layers.resize(shape.layers.size());
   for (std::size_t l = 0; l < shape.layers.size(); ++l) {
     const auto& importance = shape.layers[l].importance;
+    if (importance.empty()) continue;
     take(l, 0);
     for (std::size_t i = 1; i < importance.size(); ++i) all.push_back({importance[i], l, i});
   }

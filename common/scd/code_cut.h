@@ -24,6 +24,7 @@ struct CodeShape {
   struct Layer {
     std::vector<std::uint8_t> bits;
     std::vector<float> importance;  // falling
+    // Both are empty of a native layer: nothing of it travels.
   };
   std::vector<Layer> layers;
 
@@ -42,8 +43,8 @@ struct CodeCut {
 
 CodeCut WholeCode(const CodeShape& shape);
 
-// The first component of each layer, and then the most important ones of all layers, as long as
-// they fit into `bytes_per_token`. Both ends of a hand-off make the same cut of it.
+// The first component of each layer that has any, and then the most important ones of all layers,
+// as long as they fit into `bytes_per_token`. Both ends of a hand-off make the same cut of it.
 // INVALID_ARGUMENT names the smallest budget when it is below that.
 absl::StatusOr<CodeCut> CutCode(const CodeShape& shape, std::uint32_t bytes_per_token);
 

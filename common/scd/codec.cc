@@ -79,7 +79,9 @@ absl::Status CheckIdentity(const CodecIdentity& id) {
 // Sizes first: nothing is looked at before it is known to be there.
 absl::Status CheckSizes(const CodecLayer& layer, const CodecIdentity& id) {
   const std::int64_t rank = layer.rank();
-  if (rank < 1 || rank > kMaxCodecRank) {
+  const bool native = layer.kind == LayerKind::kNative;
+  if (native && rank != 0) return Bad(Cat("rank: ", rank, ", expected 0 of a native layer"));
+  if (!native && (rank < 1 || rank > kMaxCodecRank)) {
     return Bad(Cat("rank: ", rank, "; allowed: 1 to ", kMaxCodecRank));
   }
   for (const std::uint8_t b : layer.bits) {
@@ -92,10 +94,10 @@ absl::Status CheckSizes(const CodecLayer& layer, const CodecIdentity& id) {
     const std::vector<float>& values;
     std::int64_t expected;
   };
-  const std::int64_t in = id.source_width();
+  const std::int64_t in = native ? 0 : id.source_width();
   const bool patch = layer.kind == LayerKind::kPatch;
-  if (patch && id.source != CodeSource::kHidden) {
-    return Bad("kind: patch; its codes are of source h");
+  if (layer.kind != LayerKind::kReuse && id.source != CodeSource::kHidden) {
+    return Bad(Cat("kind: ", LayerKindName(layer.kind), "; its codes are of source h"));
   }
   const std::int64_t out = id.decoded_width(layer.kind);
   const std::int64_t inner =
@@ -114,6 +116,21 @@ absl::Status CheckSizes(const CodecLayer& layer, const CodecIdentity& id) {
     }
     if (!std::all_of(f.values.begin(), f.values.end(), [](float x) { return std::isfinite(x); })) {
       return Bad(Cat(f.name, ": not all numbers are finite"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+// At most one run: a stream layer, and native ones right behind it.
+absl::Status CheckKinds(const Codec& codec) {
+  const LayerRun run = codec.run();
+  for (std::size_t l = 0; l < codec.layers.size(); ++l) {
+    const LayerKind kind = codec.layers[l].kind;
+    if ((kind == LayerKind::kStream || kind == LayerKind::kNative) &&
+        !run.contains(static_cast<int>(l))) {
+      return Bad(Cat(
+          "layer ", l, ": kind: ", LayerKindName(kind), "; ",
+          run.empty() ? "there is no run" : Cat("the run is that of layers ", LayerRunText(run))));
     }
   }
   return absl::OkStatus();
@@ -153,7 +170,8 @@ constexpr LayerField kFields[] = {
 constexpr LayerField kMlpFields[] = {{"mlp_in", &CodecLayer::mlp_in, true},
                                      {"mlp_out", &CodecLayer::mlp_out, true}};
 
-std::vector<LayerField> FieldsOf(bool with_mlp) {
+std::vector<LayerField> FieldsOf(LayerKind kind, bool with_mlp) {
+  if (kind == LayerKind::kNative) return {};
   std::vector<LayerField> fields(std::begin(kFields), std::end(kFields));
   if (with_mlp) fields.insert(fields.end(), std::begin(kMlpFields), std::end(kMlpFields));
   return fields;
@@ -223,12 +241,10 @@ absl::StatusOr<CodecIdentity> ReadIdentity(const SafetensorsFile& file) {
   return id;
 }
 
-// The kind of each layer: "patch_layers" of version 2 names some, ascending.
-absl::StatusOr<std::vector<LayerKind>> ReadKinds(const SafetensorsFile& file, std::int64_t layers) {
-  std::vector<LayerKind> kinds(static_cast<std::size_t>(layers), LayerKind::kReuse);
-  BATON_ASSIGN_OR_RETURN(const std::int64_t version, Number(file, "format_version"));
-  if (version == 1) return kinds;
+// "patch_layers" names some, ascending.
+absl::Status ReadPatched(const SafetensorsFile& file, std::vector<LayerKind>& kinds) {
   BATON_ASSIGN_OR_RETURN(const std::string text, Metadata(file, "patch_layers"));
+  const auto layers = static_cast<std::int64_t>(kinds.size());
   std::int64_t last = -1;
   for (const absl::string_view word : absl::StrSplit(text, ',')) {
     std::int64_t layer = 0;
@@ -238,6 +254,35 @@ absl::StatusOr<std::vector<LayerKind>> ReadKinds(const SafetensorsFile& file, st
     last = layer;
     kinds[static_cast<std::size_t>(layer)] = LayerKind::kPatch;
   }
+  return absl::OkStatus();
+}
+
+// "run_layers" are the first and the last of a run, none of which is patched.
+absl::Status ReadRun(const SafetensorsFile& file, std::vector<LayerKind>& kinds) {
+  BATON_ASSIGN_OR_RETURN(const std::string text, Metadata(file, "run_layers"));
+  const auto run = ParseLayerRun(text);
+  if (!run.ok()) return Bad(Cat("metadata: run_layers: ", StdView(run.status().message())));
+  if (run->end > static_cast<int>(kinds.size())) {
+    return Bad(Cat("metadata: run_layers: '", text, "' are not layers of ", kinds.size()));
+  }
+  for (int l = run->begin; l < run->end; ++l) {
+    LayerKind& kind = kinds[static_cast<std::size_t>(l)];
+    if (kind == LayerKind::kPatch) {
+      return Bad(Cat("metadata: run_layers: '", text, "' holds ", l, " of patch_layers"));
+    }
+    kind = l == run->begin ? LayerKind::kStream : LayerKind::kNative;
+  }
+  return absl::OkStatus();
+}
+
+// The kind of each layer: version 2 has "patch_layers", version 3 "run_layers" and may have both.
+absl::StatusOr<std::vector<LayerKind>> ReadKinds(const SafetensorsFile& file, std::int64_t layers) {
+  std::vector<LayerKind> kinds(static_cast<std::size_t>(layers), LayerKind::kReuse);
+  BATON_ASSIGN_OR_RETURN(const std::int64_t version, Number(file, "format_version"));
+  if (version == 2 || (version == 3 && file.metadata().count("patch_layers") > 0)) {
+    BATON_RETURN_IF_ERROR(ReadPatched(file, kinds));
+  }
+  if (version == 3) BATON_RETURN_IF_ERROR(ReadRun(file, kinds));
   return kinds;
 }
 
@@ -279,6 +324,7 @@ absl::StatusOr<CodecLayer> ReadLayer(const SafetensorsFile& file, std::size_t in
                                      LayerKind kind) {
   CodecLayer layer;
   layer.kind = kind;
+  if (kind == LayerKind::kNative) return layer;
   const std::string bits_name = TensorName(index, "bits");
   BATON_ASSIGN_OR_RETURN(const TensorView* bits, Find(file, bits_name));
   if (bits->dtype != StoredDType::kU8) {
@@ -286,7 +332,7 @@ absl::StatusOr<CodecLayer> ReadLayer(const SafetensorsFile& file, std::size_t in
   }
   const auto* first = reinterpret_cast<const std::uint8_t*>(bits->data);
   layer.bits.assign(first, first + bits->nbytes);
-  for (const LayerField& field : FieldsOf(HasMlp(file, index, kind))) {
+  for (const LayerField& field : FieldsOf(kind, HasMlp(file, index, kind))) {
     const std::string name = TensorName(index, field.name);
     BATON_ASSIGN_OR_RETURN(const TensorView* view, Find(file, name));
     absl::Status read = view->dtype == StoredDType::kI8 && field.matrix
@@ -303,13 +349,15 @@ absl::StatusOr<Codec> Read(const SafetensorsFile& file) {
   const auto layers = static_cast<std::size_t>(codec.identity.layers);
   BATON_ASSIGN_OR_RETURN(const std::vector<LayerKind> kinds,
                          ReadKinds(file, codec.identity.layers));
-  std::size_t mlps = 0;
-  for (std::size_t l = 0; l < layers; ++l) mlps += HasMlp(file, l, kinds[l]) ? 1 : 0;
+  std::size_t expected = 0;
+  for (std::size_t l = 0; l < layers; ++l) {
+    if (kinds[l] == LayerKind::kNative) continue;
+    expected += 1 + FieldsOf(kinds[l], HasMlp(file, l, kinds[l])).size();
+  }
   const auto scales = static_cast<std::size_t>(
       std::count_if(file.tensors().begin(), file.tensors().end(),
                     [](const TensorView& t) { return t.dtype == StoredDType::kI8; }));
-  const std::size_t expected =
-      layers * (std::size(kFields) + 1) + mlps * std::size(kMlpFields) + scales;
+  expected += scales;
   if (file.tensors().size() != expected) {
     return Bad(Cat(file.tensors().size(), " tensors, expected ", expected));
   }
@@ -381,11 +429,33 @@ class Writer {
 
 const char* CodeSourceName(CodeSource source) { return source == CodeSource::kHidden ? "h" : "kv"; }
 
-const char* LayerKindName(LayerKind kind) { return kind == LayerKind::kPatch ? "patch" : "reuse"; }
+const char* LayerKindName(LayerKind kind) {
+  switch (kind) {
+    case LayerKind::kPatch:
+      return "patch";
+    case LayerKind::kStream:
+      return "stream";
+    case LayerKind::kNative:
+      return "native";
+    case LayerKind::kReuse:
+      break;
+  }
+  return "reuse";
+}
 
 bool Codec::patched() const {
   return std::any_of(layers.begin(), layers.end(),
                      [](const CodecLayer& l) { return l.kind == LayerKind::kPatch; });
+}
+
+LayerRun Codec::run() const {
+  const auto of_kind = [](LayerKind kind) {
+    return [kind](const CodecLayer& layer) { return layer.kind == kind; };
+  };
+  const auto begin = std::find_if(layers.begin(), layers.end(), of_kind(LayerKind::kStream));
+  if (begin == layers.end()) return {};
+  const auto end = std::find_if_not(begin + 1, layers.end(), of_kind(LayerKind::kNative));
+  return {static_cast<int>(begin - layers.begin()), static_cast<int>(end - layers.begin())};
 }
 
 std::string Codec::EncoderDigest() const {
@@ -395,6 +465,8 @@ std::string Codec::EncoderDigest() const {
   digest.Add(CodeSourceName(identity.source));
   for (const CodecLayer& layer : layers) {
     digest.Add(BytesOf(layer.bits));
+    // Of the other kinds the source is the same.
+    if (layer.kind == LayerKind::kStream) digest.Add(LayerKindName(layer.kind));
     for (const auto* values : {&layer.mean, &layer.encoder, &layer.importance, &layer.levels}) {
       digest.Add(BytesOf(*values));
     }
@@ -451,6 +523,7 @@ absl::Status CheckCodec(const Codec& codec) {
   if (static_cast<std::int64_t>(codec.layers.size()) != codec.identity.layers) {
     return Bad(Cat("layers: ", codec.layers.size(), ", expected ", codec.identity.layers));
   }
+  BATON_RETURN_IF_ERROR(CheckKinds(codec));
   for (std::size_t l = 0; l < codec.layers.size(); ++l) {
     absl::Status s = CheckSizes(codec.layers[l], codec.identity);
     if (s.ok()) s = CheckOrder(codec.layers[l]);
@@ -468,7 +541,7 @@ absl::StatusOr<Codec> LoadCodec(const std::string& path) {
 
 void RoundToInt8(Codec& codec) {
   for (CodecLayer& layer : codec.layers) {
-    for (const LayerField& field : FieldsOf(!layer.mlp_in.empty())) {
+    for (const LayerField& field : FieldsOf(layer.kind, !layer.mlp_in.empty())) {
       if (!field.matrix) continue;
       std::vector<float>& values = layer.*field.values;
       const auto rows = static_cast<std::size_t>(RowsOf(field, layer, codec.identity));
@@ -504,12 +577,14 @@ absl::Status SaveCodec(const Codec& codec, const std::string& path, CodecStorage
       absl::StrAppend(&patched, patched.empty() ? "" : ",", l);
     }
   }
+  if (const LayerRun run = codec.run(); !run.empty()) metadata["run_layers"] = LayerRunText(run);
   Writer writer;
   writer.Metadata(metadata);
   for (std::size_t l = 0; l < codec.layers.size(); ++l) {
     const CodecLayer& layer = codec.layers[l];
+    if (layer.kind == LayerKind::kNative) continue;
     writer.Add(TensorName(l, "bits"), "U8", {layer.rank()}, BytesOf(layer.bits));
-    for (const LayerField& field : FieldsOf(!layer.mlp_in.empty())) {
+    for (const LayerField& field : FieldsOf(layer.kind, !layer.mlp_in.empty())) {
       const std::vector<float>& v = layer.*field.values;
       const std::string name = TensorName(l, field.name);
       std::vector<std::int64_t> shape = {static_cast<std::int64_t>(v.size())};

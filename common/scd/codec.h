@@ -10,11 +10,19 @@
 //
 //   h = B z' + offset + W_2 silu(W_1 z')   [hidden], to unit RMS by its own norm
 //
+// A run of layers may have one code in common, of the residual stream that enters the first of
+// them. The consumer computes those layers itself over the prefix, so the others of the run have
+// no code:
+//
+//   z = A (s - mean)            s: the producer's stream, as it is (source h, times its rms)
+//   s' = B z' + offset [hidden] the consumer's stream
+//
 // Components are in order of falling importance, so the first of them are a coarser code of their
 // own: a cut (code_cut.h) says how many of each layer travel. The encoder is everything but B and
 // offset; codecs of one encoder share a code on the wire and in the producer's store.
 //
-// Source: arXiv 2606.07684, section 4 (REUSE, PATCH); reduced-rank regression, A. Izenman (1975).
+// Source: arXiv 2606.07684, section 4 (REUSE, PATCH); reduced-rank regression, A. Izenman (1975);
+// recomputed runs of layers, DroidSpeak (arXiv 2411.02820).
 #pragma once
 
 #include <cstdint>
@@ -25,11 +33,12 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "common/weights/layer_run.h"
 
 namespace baton {
 
-// 2: some layers are patched. Files without any are written as 1.
-inline constexpr int kCodecVersion = 2;
+// 2: some layers are patched. 3: there is a run. Files without either are written as 1.
+inline constexpr int kCodecVersion = 3;
 inline constexpr std::int64_t kMaxCodecLayers = 1024;
 inline constexpr std::int64_t kMaxCodecWidth = 1 << 16;  // of x, and of [K | V]
 inline constexpr std::int64_t kMaxCodecRank = 1 << 12;
@@ -41,10 +50,12 @@ enum class CodeSource {
 const char* CodeSourceName(CodeSource source);  // "h", "kv"
 
 enum class LayerKind {
-  kReuse,  // decodes to K and V
-  kPatch,  // to the attention input
+  kReuse,   // decodes to K and V
+  kPatch,   // to the attention input
+  kStream,  // the first layer of the run: from and to the residual stream that enters it
+  kNative,  // behind it: no code
 };
-const char* LayerKindName(LayerKind kind);  // "reuse", "patch"
+const char* LayerKindName(LayerKind kind);  // "reuse", "patch", "stream", "native"
 
 // Whose codec it is. Digests are of contents, whatever dtype the weights are served in.
 struct CodecIdentity {
@@ -60,13 +71,15 @@ struct CodecIdentity {
   std::int64_t kv_dim() const { return kv_heads * head_dim; }
   // Of what a layer is decoded to.
   std::int64_t decoded_width(LayerKind kind) const {
-    return kind == LayerKind::kPatch ? hidden : 2 * kv_dim();
+    if (kind == LayerKind::kNative) return 0;
+    return kind == LayerKind::kReuse ? 2 * kv_dim() : hidden;
   }
   std::int64_t source_width() const {
     return source == CodeSource::kHidden ? hidden : 2 * kv_dim();
   }
 };
 
+// Of a native layer everything is empty.
 struct CodecLayer {
   std::vector<float> mean;         // [source_width]
   std::vector<float> encoder;      // A [rank, source_width]
@@ -90,14 +103,16 @@ struct Codec {
   std::string report = "{}";
 
   // 32 hex digits over what makes codes: identity's producer side, means, A, bits, importance,
-  // levels.
+  // levels, and which layer's is of the stream.
   std::string EncoderDigest() const;
   // And over the rest that makes K/V of them.
   std::string Digest() const;
   // Some layer is.
   bool patched() const;
+  // The layers that the consumer computes itself; empty when there are none.
+  LayerRun run() const;
   // Of its file.
-  int version() const { return patched() ? kCodecVersion : 1; }
+  int version() const { return !run().empty() ? 3 : patched() ? 2 : 1; }
   // Of all components together.
   double bytes_per_token() const;
   // What calibration measured for all components, in nats a predicted token; nothing when the

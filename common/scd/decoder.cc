@@ -27,6 +27,7 @@ CodeDecoder::CodeDecoder(const Codec& codec, DecoderRope rope, Executor& executo
       digest_(codec.Digest()),
       held_out_kl_(codec.held_out_kl()),
       patched_(codec.patched()),
+      run_(codec.run()),
       hidden_(codec.identity.hidden),
       kv_dim_(codec.identity.kv_dim()),
       kv_heads_(static_cast<int>(codec.identity.kv_heads)),
@@ -97,6 +98,14 @@ void CodeDecoder::Decode(int layer, const std::byte* codes, int components,
   std::iota(positions, positions + kCodeBlockRows, first_position);
   Rope(kv, ld, positions, rope_.inv_freq.data(), rope_.scale, kv_heads_, head_dim_, kCodeBlockRows,
        executor);
+}
+
+void CodeDecoder::DecodeStream(const std::byte* codes, int components, float* stream,
+                               Executor& executor) const {
+  const auto first = static_cast<std::size_t>(run_.begin);
+  std::vector<float> z(kCodeBlockRows * shape_.layers[first].bits.size());
+  Components(run_.begin, codes, components, z.data());
+  Map(layers_[first], z, hidden_, stream, executor);
 }
 
 }  // namespace baton

@@ -2,6 +2,9 @@
 //
 //   decoder.Decode(layer, codes, components, first_position, kv, executor);   // 64 rows
 //
+// Of a codec with a run, the stream that enters its first layer comes by DecodeStream, and the K/V
+// of its layers by whoever holds the consumer's weights and runs them over it.
+//
 // Immutable and thread-safe. What is decoded for a row does not depend on other rows.
 #pragma once
 
@@ -42,22 +45,28 @@ class CodeDecoder {
   const std::string& encoder_digest() const { return encoder_digest_; }
   const std::string& digest() const { return digest_; }
   const CodeShape& shape() const { return shape_; }
+  std::int64_t hidden() const { return hidden_; }
   std::int64_t kv_dim() const { return kv_dim_; }
   bool patched() const { return patched_; }  // some layer is
+  LayerRun run() const { return run_; }      // empty: none
   std::optional<double> held_out_kl() const { return held_out_kl_; }
 
   // What a block's codes stand for, cut to the first `components` of the layer: z [64, rank].
   // Dropped components count as their mean, 0.
   void Components(int layer, const std::byte* codes, int components, float* z) const;
   // A block's codes, cut alike, into kv [64, 2 * kv_dim]: K
-  // rotated at positions first_position.., then V.
+  // rotated at positions first_position.., then V. For layers outside the run.
   void Decode(int layer, const std::byte* codes, int components, std::int32_t first_position,
               float* kv, Executor& executor) const;
+  // The codes of the run's first layer, cut alike, into what enters it: stream [64, hidden]. For
+  // codecs with a run.
+  void DecodeStream(const std::byte* codes, int components, float* stream,
+                    Executor& executor) const;
 
  private:
   struct Layer {
     std::vector<float> levels;  // as in the codec
-    PackedMatrix b;             // [decoded_width, rank]
+    PackedMatrix b;             // [decoded_width, rank], or of no rows
     std::vector<float> offset;  // [decoded_width]
     LayerKind kind = LayerKind::kReuse;
     PackedMatrix mlp_in;   // [2 * rank, rank], or of no rows
@@ -71,6 +80,7 @@ class CodeDecoder {
   std::string digest_;
   std::optional<double> held_out_kl_;
   bool patched_;
+  LayerRun run_;
   std::int64_t hidden_;
   std::int64_t kv_dim_;
   int kv_heads_;

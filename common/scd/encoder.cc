@@ -27,10 +27,13 @@ CodeEncoder::CodeEncoder(const Codec& codec, Executor& executor)
       shape_(CodeShape::Of(codec)),
       whole_(WholeCode(shape_)) {
   for (const CodecLayer& from : codec.layers) {
-    Layer layer{
-        from.mean,
-        PackedMatrix::Pack(from.encoder.data(), from.rank(), width_, WeightFormat::kF32, executor),
-        {}};
+    Layer layer;
+    layer.mean = from.mean;
+    layer.stream = from.kind == LayerKind::kStream;
+    if (from.rank() > 0) {
+      layer.a = PackedMatrix::Pack(from.encoder.data(), from.rank(), width_, WeightFormat::kF32,
+                                   executor);
+    }
     const float* levels = from.levels.data();
     for (const std::uint8_t bits : from.bits) {
       const int count = 1 << bits;
@@ -48,12 +51,14 @@ void CodeEncoder::Encode(int layer, const float* rows, std::int64_t ld, int firs
   const Layer& l = layers_[static_cast<std::size_t>(layer)];
   const std::vector<std::uint8_t>& bits = shape_.layers[static_cast<std::size_t>(layer)].bits;
   const auto rank = static_cast<std::int64_t>(bits.size());
+  if (rank == 0) return;
   const std::int64_t count = kCodeBlockRows - first_row;
   std::vector<float> centred(static_cast<std::size_t>(count * width_));
   for (std::int64_t r = 0; r < count; ++r) {
     const float* x = rows + (first_row + r) * ld;
+    const float scale = l.stream ? x[width_] : 1;
     std::transform(x, x + width_, l.mean.begin(), centred.begin() + r * width_,
-                   [](float value, float mean) { return value - mean; });
+                   [scale](float value, float mean) { return value * scale - mean; });
   }
   std::vector<float> z(static_cast<std::size_t>(count * rank));
   l.a.Multiply(centred.data(), width_, count, z.data(), rank, /*accumulate=*/false, executor);

@@ -61,6 +61,7 @@ bool IsKnown(FrameKind kind) {
     case FrameKind::kError:
     case FrameKind::kQ4Kv:
     case FrameKind::kCodes:
+    case FrameKind::kStream:
       return true;
   }
   return false;
@@ -76,11 +77,14 @@ bool Holds(FrameKind kind, ChunkComponent component) {
       return component == ChunkComponent::kText;
     case FrameKind::kCodes:
       return component == ChunkComponent::kCode;
+    case FrameKind::kStream:
+      return component == ChunkComponent::kRows;
   }
   return false;
 }
 const char* ComponentsOf(FrameKind kind) {
   if (kind == FrameKind::kError) return "3 (text)";
+  if (kind == FrameKind::kStream) return "5 (rows)";
   return kind == FrameKind::kCodes ? "4 (code)" : "1 (key), 2 (value)";
 }
 
@@ -88,7 +92,7 @@ absl::Status CheckHeader(const FrameHeader& h, uint64_t chunk_count) {
   const bool data = h.kind != FrameKind::kError;
   if (!IsKnown(h.kind)) {
     return Bad("kind", static_cast<uint64_t>(h.kind),
-               "1 (raw_kv), 2 (error), 3 (q4_kv), 4 (codes)");
+               "1 (raw_kv), 2 (error), 3 (q4_kv), 4 (codes), 5 (stream)");
   }
   if (h.transfer_id == 0) return Bad("transfer_id", 0, "any number but 0");
   if (h.layer >= kMaxFrameLayers) {

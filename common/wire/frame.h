@@ -39,10 +39,11 @@ inline constexpr size_t kMaxFrameHeadBytes =
     kFrameHeaderBytes + size_t{kMaxFrameChunks} * kChunkEntryBytes;
 
 enum class FrameKind : uint16_t {
-  kRawKv = 1,  // rows of K and V in the layout of the agreed space
-  kError = 2,  // payload: UTF-8 message; the transfer is over
-  kQ4Kv = 3,   // 4-bit codes of K and V with their scales
-  kCodes = 4,  // a codec's codes of whole blocks of 64 tokens
+  kRawKv = 1,   // rows of K and V in the layout of the agreed space
+  kError = 2,   // payload: UTF-8 message; the transfer is over
+  kQ4Kv = 3,    // 4-bit codes of K and V with their scales
+  kCodes = 4,   // a codec's codes of whole blocks of 64 tokens
+  kStream = 5,  // rows of the residual stream that enters the layer
 };
 
 enum class ChunkComponent : uint32_t {
@@ -50,6 +51,7 @@ enum class ChunkComponent : uint32_t {
   kValue = 2,  // V
   kText = 3,   // message of a kError frame
   kCode = 4,   // codes, one chunk for all heads
+  kRows = 5,   // rows of a stream, one chunk
 };
 
 struct FrameHeader {

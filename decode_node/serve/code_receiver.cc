@@ -10,6 +10,7 @@
 #include "common/base/fault.h"
 #include "common/base/status_macros.h"
 #include "common/scd/q4_kv.h"
+#include "common/scd/stream_rows.h"
 #include "kernels/kv_write.h"
 
 namespace baton {
@@ -106,11 +107,15 @@ IncomingTransfer::IncomingTransfer(const IncomingSpec& spec, IncomingCallbacks c
       end_row_(spec.landing->end),
       layers_(spec.landing->layers),
       kv_heads_(spec.landing->kv_heads),
+      run_(spec.landing->run),
+      hidden_(spec.landing->stream == nullptr ? 0 : spec.landing->stream->hidden()),
       last_frame_ns_(SteadyClock::now().time_since_epoch().count()),
       landing_(spec.landing) {
   const auto pages = static_cast<std::size_t>(end_row_ / kPageRows - landing_->first_page);
   taken_.assign(static_cast<std::size_t>(layers_), std::vector<bool>(pages));
-  pages_missing_ = static_cast<std::int64_t>(pages) * layers_;
+  // Of a run only its first layer: the stream.
+  pages_missing_ =
+      static_cast<std::int64_t>(pages) * (layers_ - std::max(0, spec.landing->run.size() - 1));
 }
 
 IncomingProgress IncomingTransfer::progress() const {
@@ -126,13 +131,35 @@ bool IncomingTransfer::Claim(std::uint32_t sequence) {
   return claimed_.insert(sequence).second;
 }
 
+bool IncomingTransfer::Expects(FrameKind kind) const {
+  switch (kind) {
+    case FrameKind::kRawKv:
+      return spec_.coding != Coding::kReuse;
+    case FrameKind::kQ4Kv:
+      return spec_.coding == Coding::kQ4;
+    case FrameKind::kCodes:
+      return spec_.coding == Coding::kReuse;
+    case FrameKind::kStream:
+      return spec_.coding == Coding::kSelective;
+    case FrameKind::kError:
+      return false;
+  }
+  return false;
+}
+
+bool IncomingTransfer::ExpectsOf(FrameKind kind, int layer) const {
+  const bool entry = !run_.empty() && layer == run_.begin;
+  if (kind == FrameKind::kStream) return entry;
+  return !run_.contains(layer) || (kind == FrameKind::kCodes && entry);
+}
+
 absl::Status IncomingTransfer::CheckHead(const FrameHead& head, std::uint64_t payload_bytes) const {
   const FrameHeader& h = head.header;
-  const bool expected = (h.kind == FrameKind::kRawKv && spec_.coding != Coding::kReuse) ||
-                        (h.kind == FrameKind::kQ4Kv && spec_.coding == Coding::kQ4) ||
-                        (h.kind == FrameKind::kCodes && spec_.coding == Coding::kReuse);
-  if (!expected) return absl::InvalidArgumentError("kind");
-  if (h.layer >= static_cast<std::uint32_t>(layers_)) return absl::InvalidArgumentError("layer");
+  if (!Expects(h.kind)) return absl::InvalidArgumentError("kind");
+  if (h.layer >= static_cast<std::uint32_t>(layers_) ||
+      !ExpectsOf(h.kind, static_cast<int>(h.layer))) {
+    return absl::InvalidArgumentError("layer");
+  }
   const std::uint32_t unit = UnitRows(h.kind);
   if (h.token_begin % unit != 0 || h.token_end % unit != 0 ||
       h.token_begin < static_cast<std::uint32_t>(first_row_) ||
@@ -150,6 +177,11 @@ absl::Status IncomingTransfer::CheckChunks(const FrameHead& head) const {
   if (h.kind == FrameKind::kCodes) {
     const std::uint64_t blocks = (h.token_end - h.token_begin) / kCodeBlockRows;
     const bool fits = h.payload_bytes == blocks * spec_.cut.layers[h.layer].block_bytes &&
+                      head.chunks.size() == 1;
+    return fits ? absl::OkStatus() : absl::InvalidArgumentError("lengths");
+  }
+  if (h.kind == FrameKind::kStream) {
+    const bool fits = h.payload_bytes == (h.token_end - h.token_begin) * StreamRowBytes(hidden_) &&
                       head.chunks.size() == 1;
     return fits ? absl::OkStatus() : absl::InvalidArgumentError("lengths");
   }
@@ -215,6 +247,45 @@ void IncomingTransfer::WriteBlockPage(const PrefixLanding& landing, std::size_t 
   }
 }
 
+void IncomingTransfer::WriteStream(const PrefixLanding& landing, const FrameHead& head,
+                                   const std::uint8_t* payload,
+                                   const std::vector<std::int32_t>& pages) const {
+  std::vector<float> rows(static_cast<std::size_t>(kPageRows * hidden_));
+  for (const std::int32_t page : pages) {
+    const std::int32_t begin = std::max(landing.begin, page * kPageRows);
+    const std::int32_t count = (page + 1) * kPageRows - begin;
+    const auto in_frame =
+        static_cast<std::size_t>(begin - static_cast<std::int32_t>(head.header.token_begin));
+    DecodeStreamRows(
+        reinterpret_cast<const std::byte*>(payload) + in_frame * StreamRowBytes(hidden_), count,
+        hidden_, rows.data());
+    landing.stream->Write(begin, count, rows.data());
+  }
+}
+
+void IncomingTransfer::DecodeStream(const PrefixLanding& landing, const FrameHead& head,
+                                    const std::uint8_t* payload,
+                                    const std::vector<std::int32_t>& pages) const {
+  const CodeCut::Layer& cut = spec_.cut.layers[head.header.layer];
+  const auto first_row = static_cast<std::int32_t>(head.header.token_begin);
+  std::vector<float> rows(static_cast<std::size_t>(kCodeBlockRows * hidden_));
+  SerialExecutor executor;
+  std::int32_t decoded = -1;  // block that rows holds
+  for (const std::int32_t page : pages) {
+    const std::int32_t block = page * kPageRows / kCodeBlockRows;
+    if (block != decoded) {
+      const auto in_frame = static_cast<std::size_t>(block - first_row / kCodeBlockRows);
+      spec_.decoder->DecodeStream(
+          reinterpret_cast<const std::byte*>(payload) + in_frame * cut.block_bytes, cut.components,
+          rows.data(), executor);
+      decoded = block;
+    }
+    const std::int32_t begin = std::max(landing.begin, page * kPageRows);
+    landing.stream->Write(begin, (page + 1) * kPageRows - begin,
+                          rows.data() + (begin - block * kCodeBlockRows) * hidden_);
+  }
+}
+
 void IncomingTransfer::DecodePages(const PrefixLanding& landing, const FrameHead& head,
                                    const std::uint8_t* payload,
                                    const std::vector<std::int32_t>& pages) const {
@@ -261,8 +332,12 @@ bool IncomingTransfer::Import(const FrameHead& head, const std::uint8_t* payload
     }
     ++importing_;
   }
-  if (h.kind == FrameKind::kCodes) {
+  if (h.kind == FrameKind::kCodes && run_.contains(static_cast<int>(h.layer))) {
+    DecodeStream(*landing, head, payload, pages);
+  } else if (h.kind == FrameKind::kCodes) {
     DecodePages(*landing, head, payload, pages);
+  } else if (h.kind == FrameKind::kStream) {
+    WriteStream(*landing, head, payload, pages);
   } else {
     std::vector<std::byte> scratch;
     for (std::uint32_t kv_head = 0; kv_head < static_cast<std::uint32_t>(kv_heads_); ++kv_head) {

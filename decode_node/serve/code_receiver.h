@@ -29,6 +29,7 @@
 #include "common/scd/coding.h"
 #include "common/scd/decoder.h"
 #include "common/transport/transport.h"
+#include "common/weights/layer_run.h"
 #include "common/wire/frame.h"
 #include "decode_node/serve/frame_buffers.h"
 #include "kernels/kv_page.h"
@@ -81,7 +82,16 @@ class IncomingTransfer {
   // left as it is. `start` is when work on the frame began.
   bool Import(const FrameHead& head, const std::uint8_t* payload,
               std::chrono::steady_clock::time_point start) EXCLUDES(mu_);
+  // Whether frames of this kind are expected, of any layer and of this one.
+  bool Expects(FrameKind kind) const;
+  bool ExpectsOf(FrameKind kind, int layer) const;
   absl::Status CheckChunks(const FrameHead& head) const;
+  // Rows of the stream in the frame.
+  void WriteStream(const PrefixLanding& landing, const FrameHead& head, const std::uint8_t* payload,
+                   const std::vector<std::int32_t>& pages) const;
+  // The same, of blocks whose codes are in the frame.
+  void DecodeStream(const PrefixLanding& landing, const FrameHead& head,
+                    const std::uint8_t* payload, const std::vector<std::int32_t>& pages) const;
   // Pages of blocks whose codes are in the frame.
   void DecodePages(const PrefixLanding& landing, const FrameHead& head, const std::uint8_t* payload,
                    const std::vector<std::int32_t>& pages) const;
@@ -95,6 +105,8 @@ class IncomingTransfer {
   const IncomingSpec spec_;  // without the landing
   const IncomingCallbacks callbacks_;
   const std::int32_t first_row_, end_row_, layers_, kv_heads_;  // of the landing
+  const LayerRun run_;                                          // of the landing
+  const std::int64_t hidden_;                                   // of its stream; 0: it has none
   std::atomic<std::int64_t> last_frame_ns_;
 
   Mutex claim_mu_;  // the transport's thread must not wait for a copy
@@ -105,8 +117,9 @@ class IncomingTransfer {
   bool closed_ GUARDED_BY(mu_) = false;
   int importing_ GUARDED_BY(mu_) = 0;  // copies under way: what Close waits for
   std::shared_ptr<PrefixLanding> landing_ GUARDED_BY(mu_);
-  std::vector<std::vector<bool>> taken_ GUARDED_BY(mu_);  // [layer][page - first_page]
-  std::int64_t pages_missing_ GUARDED_BY(mu_) = 0;        // over all layers
+  // [layer][page - first_page]; for a run's first layer the same rows of the stream.
+  std::vector<std::vector<bool>> taken_ GUARDED_BY(mu_);
+  std::int64_t pages_missing_ GUARDED_BY(mu_) = 0;  // over all layers that something comes for
   IncomingProgress progress_ GUARDED_BY(mu_);
 };
 

@@ -13,7 +13,10 @@ config::Section<DecodeHandoffConfig> HandoffSection() {
           "codes. scd: codes of the producer's states, turned into the model's own K/V by the "
           "first "
           "of its codecs (models[].codecs); oracle for a model without one. reuse: the same by the "
-          "first codec without patch layers.");
+          "first codec without patch layers or a run of layers. selective: as raw, but for the "
+          "layers in "
+          "models[].selective_layers, which are computed here from the producer's residual stream; "
+          "oracle for a model without such layers.");
   s.Int("min_prefix_tokens", &DecodeHandoffConfig::min_prefix_tokens)
       .Range(0, 1 << 20)
       .Help("auto: shorter prefixes are computed here.");

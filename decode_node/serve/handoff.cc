@@ -12,6 +12,7 @@
 #include "common/base/logging.h"
 #include "common/node/space_proto.h"
 #include "common/rpc/call_context.h"
+#include "common/weights/layer_run.h"
 
 namespace baton {
 namespace {
@@ -162,6 +163,7 @@ v1::StartRequest Handoff::MakeStart(const std::string& secret) const {
   start.set_secret(secret);
   start.set_transport_address(env_->transport_address());
   start.set_decode_incarnation(env_->incarnation);
+  if (plan_.coding == Coding::kSelective) start.set_run_layers(LayerRunText(landing_->run));
   if (plan_.decoder) {
     start.set_encoder(plan_.decoder->encoder_digest());
     start.set_code_bytes_per_token(plan_.code_bytes_per_token);

@@ -127,6 +127,10 @@ absl::StatusOr<CheckedRequest> CheckRequest(const v1::DecodeRequest& request, co
                             r.stop.max_tokens));
   }
   BATON_ASSIGN_OR_RETURN(out.strategy, CheckStrategy(request.strategy(), defaults.strategy));
+  if (request.strategy() == StrategyName(Strategy::kSelective) && m.selective.empty()) {
+    return Bad("strategy", absl::StrCat("selective: \"", m.name,
+                                        "\" has no models[].selective_layers on this node"));
+  }
   BATON_ASSIGN_OR_RETURN(out.seam, CheckSeam(request, defaults.seam));
   if (request.prefill_nodes_size() > kMaxProducers) {
     return Bad("prefill_nodes",

@@ -51,11 +51,16 @@ v1::DecodeEvent MakeDelta(TokenDelta delta) {
 }
 
 constexpr double kQ4Bits = 4;
+constexpr double kStreamBits = 16;
 
 Coding CodingOf(Strategy strategy) {
   if (strategy == Strategy::kReuse || strategy == Strategy::kScd) return Coding::kReuse;
+  if (strategy == Strategy::kSelective) return Coding::kSelective;
   return strategy == Strategy::kQ4 ? Coding::kQ4 : Coding::kRaw;
 }
+
+// No layer is patched, none is run here.
+bool OfKvAlone(const CodeDecoder& decoder) { return !decoder.patched() && decoder.run().empty(); }
 
 std::string Outcome(const absl::Status& status) {
   if (status.ok()) return "ok";
@@ -89,6 +94,12 @@ void Session::Start() {
   coding_ = request_.strategy == Strategy::kAuto && CodesServeWell() ? Coding::kReuse
                                                                      : CodingOf(request_.strategy);
   if (why_not.empty() && coding_ == Coding::kReuse) why_not = ChooseCodes();
+  if (why_not.empty() && coding_ == Coding::kSelective) {
+    run_ = model_.selective;
+    if (run_.empty()) {
+      why_not = absl::StrCat("\"", model_.name, "\" has no models[].selective_layers");
+    }
+  }
   if (why_not.empty() && coding_ == Coding::kReuse && env_->drift->Sample()) Watch();
   if (!why_not.empty()) {
     if (request_.strategy != Strategy::kOracle) SetFallback(why_not);
@@ -136,11 +147,13 @@ std::string Session::ChooseCodes() {
   // `reuse` promises codes of K/V alone, to be compared with; everything else takes the first.
   const auto fits = std::find_if(
       model_.decoders.begin(), model_.decoders.end(),
-      [this](const auto& d) { return request_.strategy != Strategy::kReuse || !d->patched(); });
+      [this](const auto& d) { return request_.strategy != Strategy::kReuse || OfKvAlone(*d); });
   if (fits == model_.decoders.end()) {
-    return absl::StrCat("every codec of \"", model_.name, "\" has patched layers; ask for scd");
+    return absl::StrCat("every codec of \"", model_.name,
+                        "\" has patched layers or a run of layers; ask for scd");
   }
   decoder_ = *fits;
+  run_ = decoder_->run();
   seam_ = request_.seam;
   if (seam_ >= request_.prefix_tokens) {
     return absl::StrCat("a seam of ", seam_, " tokens leaves nothing of the prefix of ",
@@ -266,6 +279,7 @@ void Session::OnResolved(const absl::StatusOr<Space>& space, double link_bytes_p
   if (decoder_) FitCodesTo(link_bytes_per_s);
   EngineRequest& r = request_.request;
   r.handoff_end = request_.prefix_tokens - seam_;
+  r.run = run_;
   r.cache.approx_space = ApproxSpace(space->weights_digest);
   Submit();
 }
@@ -274,6 +288,11 @@ void Session::OnResolved(const absl::StatusOr<Space>& space, double link_bytes_p
 std::string Session::ApproxSpace(const std::string& weights_digest) const {
   if (coding_ == Coding::kQ4) {
     return model_.NativeDigest(Fidelity::Code(absl::StrCat("q4-", weights_digest), kQ4Bits));
+  }
+  if (coding_ == Coding::kSelective) {
+    // Of the same weights, too: the stream was rounded.
+    return model_.NativeDigest(Fidelity::Code(
+        absl::StrCat("selective-", LayerRunText(run_), "-", weights_digest), kStreamBits));
   }
   if (decoder_) {
     // Blocks of another seam have other rows that were computed.
@@ -424,7 +443,7 @@ void Session::OnTokens(TokenDelta delta) {
 }
 
 const char* Session::ServedName() const {
-  return decoder_ && decoder_->patched() ? StrategyName(Strategy::kScd) : CodingName(coding_);
+  return decoder_ && !OfKvAlone(*decoder_) ? StrategyName(Strategy::kScd) : CodingName(coding_);
 }
 
 v1::DecodeEvent Session::MakeFinished(const FinishInfo& info) {

@@ -19,6 +19,7 @@
 #include "common/metrics/metrics.h"
 #include "common/node/worker_pool.h"
 #include "common/rpc/stream_writer.h"
+#include "common/weights/layer_run.h"
 #include "decode_node/serve/drift_monitor.h"
 #include "decode_node/serve/handoff.h"
 #include "decode_node/serve/request_checks.h"
@@ -102,7 +103,7 @@ class Session final : public RequestListener, public std::enable_shared_from_thi
   void SetFallback(const std::string& reason) EXCLUDES(mu_);
   FirstTokenStages StagesLocked() const REQUIRES(mu_);
   void ObserveFirstToken() EXCLUDES(mu_);
-  // Of what was handed off: codes are "scd" where layers are patched, else "reuse".
+  // Of what was handed off: codes are "scd" where layers are patched or run here, else "reuse".
   const char* ServedName() const;
   v1::DecodeEvent MakeFinished(const FinishInfo& info) EXCLUDES(mu_);
   // Writes the final status; only the first call counts.
@@ -121,6 +122,7 @@ class Session final : public RequestListener, public std::enable_shared_from_thi
   Coding coding_ = Coding::kRaw;                // if there is a hand-off
   std::shared_ptr<const CodeDecoder> decoder_;  // null: no codes
   CodeCut cut_;
+  LayerRun run_;                            // of a hand-off: layers computed here over the prefix
   std::int32_t seam_ = 0;                   // last tokens of the prefix that do not land
   std::uint32_t code_bytes_per_token_ = 0;  // what cut_ was made for; 0: all
 

@@ -9,9 +9,13 @@ struct NamedStrategy {
   const char* name;
   Strategy strategy;
 };
-constexpr NamedStrategy kStrategies[] = {{"auto", Strategy::kAuto},   {"oracle", Strategy::kOracle},
-                                         {"raw", Strategy::kRaw},     {"q4", Strategy::kQ4},
-                                         {"reuse", Strategy::kReuse}, {"scd", Strategy::kScd}};
+constexpr NamedStrategy kStrategies[] = {{"auto", Strategy::kAuto},
+                                         {"oracle", Strategy::kOracle},
+                                         {"raw", Strategy::kRaw},
+                                         {"q4", Strategy::kQ4},
+                                         {"reuse", Strategy::kReuse},
+                                         {"scd", Strategy::kScd},
+                                         {"selective", Strategy::kSelective}};
 
 }  // namespace
 

@@ -18,8 +18,11 @@ enum class Strategy {
   kRaw,     // a producer's K/V, taken over unchanged
   kQ4,      // the same as 4-bit codes
   kReuse,   // codes of the producer's states, decoded into this model's own K/V
-  kScd,  // codes as well, of any codec: also where layers are patched (codec.h). To producers and
-         // in the metrics of hand-offs both are reuse: the codes are of one kind
+  kScd,     // codes as well, of any codec: also where layers are patched or run here (codec.h). To
+            // producers and in the metrics of hand-offs both are reuse: the codes are of one kind
+  // raw, but for a run of layers (models[].selective_layers), which is computed here from the
+  // producer's residual stream.
+  kSelective,
 };
 
 const char* StrategyName(Strategy strategy);

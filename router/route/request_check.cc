@@ -119,7 +119,8 @@ absl::Status CheckGenerateRequest(const v1::GenerateRequest& request) {
   BATON_RETURN_IF_ERROR(CheckPrompt(request));
   BATON_RETURN_IF_ERROR(CheckUtf8("model", request.model()));
   const std::string& strategy = request.strategy();
-  constexpr const char* kStrategies[] = {"auto", "oracle", "raw", "q4", "reuse", "scd"};
+  constexpr const char* kStrategies[] = {"auto",  "oracle", "raw",      "q4",
+                                         "reuse", "scd",    "selective"};
   if (!strategy.empty() && std::find(std::begin(kStrategies), std::end(kStrategies), strategy) ==
                                std::end(kStrategies)) {
     return Bad("strategy", Cat("'", strategy.substr(0, 40),

@@ -85,6 +85,26 @@ def scenario_q4_real_model():
         check(same >= 3, f"4-bit codes changed the first words of {4 - same} of 4 prompts")
 
 
+def scenario_selective_real_model():
+    """Layers 9 to 23 computed by the decode node from the producer's stream: of equal weights the tokens of oracle."""
+    with Cluster() as c:
+        _, _, r, client = c.spine([real_entry()], decode_models=[real_entry(selective_layers="9-23")], decode_extra=NO_CACHE)
+        ids = list(client.stub.Tokenize(_tokenize(book(6000)), timeout=60).ids)
+        prompts = [ids[17 * i:17 * i + n] for i, n in enumerate((200, 513, 1024))]
+        oracle = [client.generate(x, strategy="oracle", max_tokens=12) for x in prompts]
+        alone = [client.generate(x, strategy="selective", max_tokens=12) for x in prompts]
+        compare(alone, oracle, prompts, "selective, alone")
+        for got in alone:
+            check(got.finished.timing.strategy == "selective", f"no hand-off: {got.finished.timing.fallback_reason}")
+            # Of each row: fp32 K/V of 15 layers, one fp16 row of the stream with its scale.
+            row = 15 * 2 * 192 * 4 + 4 + 2 * 576
+            prefix = got.finished.usage.transferred_tokens + 4
+            check(got.finished.timing.handoff_bytes == prefix * row,
+                  f"{got.finished.timing.handoff_bytes} bytes for a prefix of {prefix}")
+        batched = client.generate_many(prompts, strategy="selective", max_tokens=12)
+        compare(batched, oracle, prompts, "selective, batched")
+
+
 def _tokenize(text):
     import router_pb2
     return router_pb2.TokenizeRequest(text=text)

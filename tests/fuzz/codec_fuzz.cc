@@ -30,13 +30,18 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
         const float last = inputs[rows * id.hidden - 1];
         std::fill_n(kv, rows * 2 * id.kv_dim(), last);
       });
-  const std::vector<float> rows(static_cast<size_t>(kCodeBlockRows * encoder.width()), 0.5f);
+  const std::vector<float> rows(static_cast<size_t>(kCodeBlockRows * encoder.row_width()), 0.5f);
   std::vector<float> kv(static_cast<size_t>(kCodeBlockRows * 2 * id.kv_dim()));
+  std::vector<float> stream(static_cast<size_t>(kCodeBlockRows * id.hidden));
   for (int layer = 0; layer < id.layers; ++layer) {
     const CodeCut::Layer& whole = encoder.whole().layers[static_cast<size_t>(layer)];
     std::vector<std::byte> codes(whole.block_bytes);
-    encoder.Encode(layer, rows.data(), encoder.width(), 4, codes.data(), executor);
-    decoder.Decode(layer, codes.data(), whole.components, 0, kv.data(), executor);
+    encoder.Encode(layer, rows.data(), encoder.row_width(), 4, codes.data(), executor);
+    if (!decoder.run().contains(layer)) {
+      decoder.Decode(layer, codes.data(), whole.components, 0, kv.data(), executor);
+    } else if (layer == decoder.run().begin) {
+      decoder.DecodeStream(codes.data(), whole.components, stream.data(), executor);
+    }
   }
   return 0;
 }

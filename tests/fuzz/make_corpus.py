@@ -232,18 +232,21 @@ def wire():
     put("wire_frame", "version", frame(1, rows, bytes(16), version=2))
     put("wire_frame", "gap", frame(1, [(0, 1, 0, 8), (0, 2, 9, 7)], bytes(16)))
     put("wire_frame", "codes", frame(4, [(0, 4, 0, 8)], bytes(8), end=64))
+    put("wire_frame", "stream", frame(5, [(0, 5, 0, 96)], bytes(96), end=16))
     put("wire_frame", "zeros", b"0123456789abcdef" + bytes(80))
 
 
 def codecs():
     layers, hidden, kv = 2, 4, 2
 
-    def file(meta=(), skip=(), mlp_of=()):
+    def file(meta=(), skip=(), mlp_of=(), native=()):
         meta = {"format": "baton-codec", "format_version": "1", "producer_weights": "p", "consumer_weights": "c",
                 "tokenizer": "t", "source": "h", "layers": str(layers), "hidden": str(hidden), "kv_heads": "1",
                 "head_dim": str(kv), "report": "{}", **dict(meta)}
         header, data = {"__metadata__": meta}, b""
         for layer in range(layers):
+            if layer in native:
+                continue
             levels = [-1.0, 1.0, -3.0, -1.0, 1.0, 3.0]
             fields = {"bits": ("U8", [2], bytes([1, 2])), "mean": ("F32", [hidden], [0.1] * hidden),
                       "encoder": ("F32", [2, hidden], [0.5] * 2 * hidden), "levels": ("F32", [6], levels),
@@ -264,7 +267,10 @@ def codecs():
     for name, bytes_ in {"good": file(), "kv": file({"source": "kv", "hidden": "9"}), "version": file({"format_version": "9"}),
                          "no_bits": file(skip=("bits",)), "huge": file({"layers": "99999999999"}),
                          "patch": file({"format_version": "2", "patch_layers": "0,1"}, mlp_of=(1,)),
-                         "no_patch": file({"format_version": "2", "patch_layers": "1,x"}, mlp_of=(0,))}.items():
+                         "no_patch": file({"format_version": "2", "patch_layers": "1,x"}, mlp_of=(0,)),
+                         "run": file({"format_version": "3", "run_layers": "0-1"}, native=(1,)),
+                         "patch_run": file({"format_version": "3", "patch_layers": "0", "run_layers": "1-1"}, mlp_of=(0,)),
+                         "no_run": file({"format_version": "3", "run_layers": "1-0"})}.items():
         put("codec", name, bytes_)
 
 

@@ -32,6 +32,17 @@ class BlockCoderTest : public CoderFixture {
     return states;
   }
 
+  // With a scale of 1, as of source h.
+  StatesReady Scaled(int layer, std::int32_t begin, std::int32_t end) const {
+    const StatesReady plain = States(layer, begin, end);
+    StatesReady states{layer, begin, end, 25, {}};
+    for (auto row = plain.rows.begin(); row != plain.rows.end(); row += 24) {
+      states.rows.insert(states.rows.end(), row, row + 24);
+      states.rows.push_back(1);
+    }
+    return states;
+  }
+
   MetricRegistry metrics_;
   CodeStore store_{1 << 20, metrics_};
 };
@@ -100,6 +111,43 @@ TEST_F(BlockCoderTest, OtherEncodersAreServedOnTheWay) {
       EXPECT_EQ(std::memcmp(blocks[0]->layer(layer), want.data(), want.size()), 0);
     }
   }
+}
+
+// The second layer is run by the consumer: no codes, and nobody waits for them.
+TEST_F(BlockCoderTest, LayersOfARunHaveNoCodes) {
+  CodeJob job = Job(1);
+  const auto plain = job.encoder;
+  job.encoder = std::make_shared<const CodeEncoder>(RunOfBoth(), executor_);
+  job.cut = job.encoder->whole();
+  const std::vector<std::byte> want = Codes(0);
+  {
+    BlockCoder coder(job, store_);
+    EXPECT_TRUE(coder.Wants(0));
+    EXPECT_FALSE(coder.Wants(1));
+    const StatesReady states = Scaled(0, 0, 64);
+    coder.Encode(states);
+    coder.Keep(states);
+    const auto blocks = store_.Find(job.blocks, "s", job.cut);
+    ASSERT_EQ(blocks.size(), 1u);
+    EXPECT_EQ(blocks[0]->bytes(), job.cut.layers[0].block_bytes);
+    EXPECT_EQ(std::memcmp(blocks[0]->layer(0), want.data(), want.size()), 0);
+  }
+  // Beside one that has codes of every layer.
+  job.space = "run";
+  job.others.push_back({plain, "plain"});
+  BlockCoder both(job, store_);
+  EXPECT_TRUE(both.Wants(1));
+  for (const int layer : {0, 1}) {
+    EXPECT_TRUE(store_.Find(job.blocks, "run", job.cut).empty());
+    const StatesReady states = Scaled(layer, 0, 64);
+    both.Encode(states);
+    both.Keep(states);
+  }
+  EXPECT_EQ(store_.Find(job.blocks, "run", job.cut).size(), 1u);
+  const auto blocks = store_.Find(job.blocks, "plain", plain->whole());
+  ASSERT_EQ(blocks.size(), 1u);
+  const std::vector<std::byte> second = Codes(1);
+  EXPECT_EQ(std::memcmp(blocks[0]->layer(1), second.data(), second.size()), 0);
 }
 
 TEST_F(BlockCoderTest, TheTurnEndsWithTheLastBlock) {

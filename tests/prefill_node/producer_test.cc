@@ -9,6 +9,7 @@
 #include "common/base/ids.h"
 #include "common/node/space_proto.h"
 #include "common/scd/q4_kv.h"
+#include "common/scd/stream_rows.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kernels/kv_write.h"
@@ -85,6 +86,22 @@ TEST_F(ProducerTest, GoodRequestBecomesAJob) {
   later.set_strategy("q4");
   EXPECT_EQ(producer_->Check(later)->request.report_from, 64);  // codes are of 32 rows
   EXPECT_EQ(producer_->Check(later)->coding, Coding::kQ4);
+}
+
+TEST_F(ProducerTest, SelectiveNamesTheLayersThatStayAway) {
+  auto r = Good();
+  r.set_strategy("selective");
+  r.set_run_layers("1-2");
+  const auto job = producer_->Check(r);
+  ASSERT_TRUE(job.ok()) << job.status();
+  EXPECT_EQ(job->coding, Coding::kSelective);
+  EXPECT_EQ(job->request.report, ReportedStates::kAroundRun);
+  EXPECT_EQ(job->request.run.begin, 1);
+  EXPECT_EQ(job->request.run.end, 3);
+  for (const char* layers : {"", "1-3", "2-1", "x", "1-99999999999"}) {
+    r.set_run_layers(layers);
+    ExpectRefused(r, absl::StatusCode::kInvalidArgument, HasSubstr("run_layers"));
+  }
 }
 
 TEST_F(ProducerTest, BadRequestsAreRefusedByName) {
@@ -199,6 +216,29 @@ TEST(PlanFrameTest, GathersKThenVOfEachHead) {
     EXPECT_EQ(payload[chunk.offset], expected[c][0]);
     EXPECT_EQ(payload[chunk.offset + chunk.length - 1], expected[c][1]);
   }
+}
+
+TEST(PlanFrameTest, RowsOfAStream) {
+  StatesReady states{.layer = 2, .begin = 32, .end = 80, .width = 9, .rows = {}};
+  for (int row = 32; row < 80; ++row) {
+    for (int i = 0; i < 8; ++i) states.rows.push_back(static_cast<float>(i) / 4);
+    states.rows.push_back(static_cast<float>(row));
+  }
+  const FramePlan plan = PlanStreamFrame(states, 16, 32);
+  EXPECT_EQ(plan.header.kind, FrameKind::kStream);
+  EXPECT_EQ(plan.header.layer, 2u);
+  EXPECT_EQ(plan.header.token_begin, 48u);
+  EXPECT_EQ(plan.header.token_end, 80u);
+  EXPECT_EQ(plan.header.payload_bytes, 32 * StreamRowBytes(8));
+  ASSERT_EQ(plan.payload.size(), 1u);
+  ASSERT_EQ(plan.payload[0].size(), plan.header.payload_bytes);
+  ASSERT_EQ(plan.chunks.size(), 1u);
+  EXPECT_EQ(plan.chunks[0].length, plan.header.payload_bytes);
+  std::vector<float> stream(32 * 8);
+  DecodeStreamRows(reinterpret_cast<const std::byte*>(plan.payload[0].data()), 32, 8,
+                   stream.data());
+  EXPECT_EQ(stream[0 * 8 + 4], 48);
+  EXPECT_EQ(stream[31 * 8 + 6], 79 * 1.5f);
 }
 
 TEST(PlanFrameTest, CodesOfEachHead) {

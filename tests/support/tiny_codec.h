@@ -33,7 +33,7 @@ T OrThrow(absl::StatusOr<T> value) {
   return *std::move(value);
 }
 
-// Keeps the source's rows and [K | V].
+// Keeps the source's rows, [K | V] and the stream.
 class Watcher final : public CaptureHook {
  public:
   Watcher(const ModelConfig& config, CodeSource source)
@@ -41,11 +41,16 @@ class Watcher final : public CaptureHook {
     rows_.resize(static_cast<std::size_t>(config.layers));
     kv_.resize(rows_.size());
     inputs_.resize(rows_.size());
+    streams_.resize(rows_.size());
+    rms_.resize(rows_.size());
   }
   bool WantsInput(int) const override { return true; }
   void OnKv(const LayerCapture& c) override {
     auto& rows = rows_[static_cast<std::size_t>(c.layer)];
     auto& kv = kv_[static_cast<std::size_t>(c.layer)];
+    auto& stream = streams_[static_cast<std::size_t>(c.layer)];
+    auto& rms = rms_[static_cast<std::size_t>(c.layer)];
+    rms.insert(rms.end(), c.rms, c.rms + c.rows);
     for (std::int64_t r = 0; r < c.rows; ++r) {
       const float* k = c.k_pre_rope + r * c.ld_kv;
       const float* v = c.v + r * c.ld_kv;
@@ -53,6 +58,7 @@ class Watcher final : public CaptureHook {
       kv.insert(kv.end(), v, v + kv_dim_);
       const float* h = c.h_in + r * hidden_;
       rows.insert(rows.end(), h, h + hidden_);
+      for (std::int64_t i = 0; i < hidden_; ++i) stream.push_back(h[i] * c.rms[r]);
     }
     if (source_ == CodeSource::kHidden) inputs_[static_cast<std::size_t>(c.layer)] = rows;
     if (source_ == CodeSource::kKv) rows = kv;
@@ -60,11 +66,14 @@ class Watcher final : public CaptureHook {
   const std::vector<float>& rows(std::size_t layer) const { return rows_[layer]; }
   const std::vector<float>& kv(std::size_t layer) const { return kv_[layer]; }
   const std::vector<float>& inputs(std::size_t layer) const { return inputs_[layer]; }
+  const std::vector<float>& streams(std::size_t layer) const { return streams_[layer]; }
+  const std::vector<float>& rms(std::size_t layer) const { return rms_[layer]; }
 
  private:
   const std::int64_t hidden_, kv_dim_;
   const CodeSource source_;
-  std::vector<std::vector<float>> rows_, kv_, inputs_;  // [layer][row * width]
+  std::vector<std::vector<float>> rows_, kv_, inputs_, streams_;  // [layer][row * width]
+  std::vector<std::vector<float>> rms_;                           // [layer][row]
 };
 
 // Solves A X = B for symmetric positive definite A [n, n], B [n, m], by elimination in float64.
@@ -110,10 +119,11 @@ inline std::vector<float> Fit(const std::vector<float>& x, const std::vector<flo
 }  // namespace tiny_codec_internal
 
 // Of a producer and a consumer in Hugging Face folders, fp32. `patched` layers decode to the
-// consumer's attention inputs; source kHidden only.
+// consumer's attention inputs, the first of `layers_run` to the stream that enters it; source
+// kHidden only.
 inline Codec TinyCodec(const std::string& producer, CodeSource source, const std::string& consumer,
                        const std::string& tokenizer_digest,
-                       const std::set<std::size_t>& patched = {}) {
+                       const std::set<std::size_t>& patched = {}, LayerRun layers_run = {}) {
   using namespace tiny_codec_internal;  // NOLINT(google-build-using-namespace): of this header
   SerialExecutor executor;
   constexpr std::int32_t kRows = 512;
@@ -152,11 +162,17 @@ inline Codec TinyCodec(const std::string& producer, CodeSource source, const std
   const std::int64_t out = 2 * codec.identity.kv_dim();
   for (std::size_t l = 0; l < static_cast<std::size_t>(config.layers); ++l) {
     CodecLayer layer;
+    const bool in_run = layers_run.contains(static_cast<int>(l));
+    if (in_run && static_cast<int>(l) > layers_run.begin) {
+      layer.kind = LayerKind::kNative;
+      codec.layers.push_back(std::move(layer));
+      continue;
+    }
     layer.mean.assign(static_cast<std::size_t>(in), 0);
     layer.encoder.assign(static_cast<std::size_t>(in * in), 0);
     layer.offset.assign(static_cast<std::size_t>(out), 0);
     layer.bits.assign(static_cast<std::size_t>(in), 8);
-    const std::vector<float>& rows = from.states->rows(l);
+    const std::vector<float>& rows = in_run ? from.states->streams(l) : from.states->rows(l);
     for (std::int64_t i = 0; i < in; ++i) {
       layer.encoder[static_cast<std::size_t>(i * in + i)] = 1;
       layer.importance.push_back(static_cast<float>(in - i));
@@ -173,6 +189,11 @@ inline Codec TinyCodec(const std::string& producer, CodeSource source, const std
     if (patched.count(l) > 0) {
       layer.kind = LayerKind::kPatch;
       layer.decoder = Fit(rows, to.states->inputs(l), in, config.hidden);
+      layer.offset.assign(static_cast<std::size_t>(config.hidden), 0);
+    }
+    if (in_run) {
+      layer.kind = LayerKind::kStream;
+      layer.decoder = Fit(rows, to.states->streams(l), in, config.hidden);
       layer.offset.assign(static_cast<std::size_t>(config.hidden), 0);
     }
     codec.layers.push_back(std::move(layer));

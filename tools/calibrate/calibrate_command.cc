@@ -21,6 +21,7 @@
 #include "common/base/strings.h"
 #include "common/model/model.h"
 #include "common/scd/calibrate/calibration.h"
+#include "common/weights/layer_run.h"
 #include "kernels/executor.h"
 #include "spdlog/fmt/fmt.h"
 #include "tools/pair/pair.h"
@@ -61,6 +62,7 @@ struct Options {
   SeparateRanks separate_ranks;
   std::string patch = "off";
   std::string patch_choice = "greedy";
+  std::vector<std::string> runs;
   int threads = 0;  // 0: all processors
   CalibrationOptions calibration;
 };
@@ -119,6 +121,9 @@ class Command {
     o.source = options_.source == "h" ? CodeSource::kHidden : CodeSource::kKv;
     o.metric = kMetrics.at(options_.metric);
     BATON_ASSIGN_OR_RETURN(o.patch, ReadPatch());
+    for (const std::string& text : options_.runs) {
+      BATON_ASSIGN_OR_RETURN(o.runs.emplace_back(), ReadRun(text));
+    }
     if (options_.separate) o.separate = options_.separate_ranks;
     const double raw = RawBytesPerToken(loaded.group.producer.model->config());
     if (o.bytes_per_token == 0) o.bytes_per_token = raw * kProfiles.at(options_.profile);
@@ -182,6 +187,12 @@ class Command {
     }
     if (list) patch.choice = PatchChoice::kList;
     return patch;
+  }
+
+  static absl::StatusOr<LayerRun> ReadRun(const std::string& text) {
+    absl::StatusOr<LayerRun> run = ParseLayerRun(text);
+    if (run.ok()) return run;
+    return absl::InvalidArgumentError(Cat("--run: ", StdView(run.status().message())));
   }
 
   static void Print(const CalibrationResult& result, const std::string& out, double raw) {
@@ -309,6 +320,10 @@ void AddOptions(CLI::App& app, Options& o) {
                  "of training what was patched, with an MLP; 0: it is not trained")
       ->capture_default_str()
       ->check(CLI::Range(0, 1000));
+  app.add_option("--run", o.runs,
+                 "layers that the consumer computes itself over a prefix (\"9-23\"; several: a "
+                 "candidate each); the best candidate with such a run is what is written")
+      ->delimiter(',');
   app.add_option("--storage", c.storage, "how matrices lie in the file")
       ->transform(CLI::CheckedTransformer(std::map<std::string, CodecStorage>{
           {"int8", CodecStorage::kInt8}, {"fp32", CodecStorage::kF32}}))

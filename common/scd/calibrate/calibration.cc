@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstdint>
 #include <exception>
+#include <set>
 #include <utility>
 
 #include "common/base/status_macros.h"
@@ -85,10 +86,14 @@ class Calibration {
 
  private:
   absl::Status MakeAllCandidates() {
+    std::set<int> streams;
+    for (const LayerRun run : options_.runs) streams.insert(run.begin);
+    const bool after_training = options_.patches() || !options_.runs.empty();
     BATON_ASSIGN_OR_RETURN(CalibrationStatistics statistics,
                            GatherStatistics(group_.producer, ConsumersOf(group_), split_.learned,
                                             {.source = options_.source,
-                                             .inputs = options_.patches(),
+                                             .inputs = after_training,
+                                             .streams = streams,
                                              .sample_rows = options_.sample_rows,
                                              .max_tokens = DocumentTokens(options_),
                                              .tokens = options_.statistics_tokens,
@@ -110,13 +115,16 @@ class Calibration {
       }
     }
     // Training takes long and needs none of it.
-    if (!options_.patches()) {
+    if (!after_training) {
       statistics = {};
       metrics = {};
     }
     if (options_.epochs > 0) BATON_RETURN_IF_ERROR(Train());
-    if (!options_.patches()) return absl::OkStatus();
-    return consumers_.front().AddPatched(statistics, metrics.consumers.front());
+    if (options_.patches()) {
+      BATON_RETURN_IF_ERROR(consumers_.front().AddPatched(statistics, metrics.consumers.front()));
+    }
+    if (options_.runs.empty()) return absl::OkStatus();
+    return consumers_.front().AddRuns(statistics, metrics.consumers.front());
   }
 
   // All from one candidate, so that they end with its encoder.
@@ -145,10 +153,12 @@ class Calibration {
     }
     // A candidate's encoder is the same for all of them.
     std::vector<std::string> encoders;
+    std::vector<std::size_t> among;  // those with a run, where runs are asked for
     for (const Codec& codec : consumers_.front().codecs()) {
+      if (options_.runs.empty() || !codec.run().empty()) among.push_back(encoders.size());
       encoders.push_back(codec.EncoderDigest());
     }
-    const SharedChoice choice = ChooseShared(kl, encoders);
+    const SharedChoice choice = ChooseShared(kl, encoders, among);
     std::vector<CalibrationResult> results;
     for (std::size_t c = 0; c < consumers_.size(); ++c) {
       results.push_back(Result(c, scores[c], kl, choice));

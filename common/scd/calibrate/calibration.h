@@ -10,7 +10,9 @@
 // producer's own K/V, coded) is always a candidate, another one starts at the best of them and is
 // trained for the consumer's predictions (kl_training.h), and the lowest held-out KL is what is
 // kept. On request layers of the best of them are patched (patch.h), which makes further
-// candidates.
+// candidates. A run of layers that the consumer computes itself (run_code.h) is asked for and not
+// proposed, since it costs compute that no KL shows: with runs, the best candidate with one is what
+// is kept.
 //
 // Several consumers of one producer can have one code: the encoder is fitted for all of them
 // together, each has a decoder of its own, trained from a common start, and the encoder that is

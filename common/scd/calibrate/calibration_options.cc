@@ -66,11 +66,35 @@ absl::Status CheckFits(const CalibrationOptions& o) {
   return absl::OkStatus();
 }
 
+absl::Status CheckRuns(const CalibrationOptions& o, std::int64_t layers) {
+  if (o.runs.size() > kMaxRuns) {
+    return Refused(Cat("runs: ", o.runs.size(), " of them; allowed: up to ", kMaxRuns));
+  }
+  for (std::size_t i = 0; i < o.runs.size(); ++i) {
+    const LayerRun run = o.runs[i];
+    if (run.empty() || run.begin < 0 || run.end > layers) {
+      return Refused(Cat("runs: ", LayerRunText(run), "; the models have ", layers, " layers"));
+    }
+    if (std::find(o.runs.begin(), o.runs.begin() + static_cast<std::ptrdiff_t>(i), run) !=
+        o.runs.begin() + static_cast<std::ptrdiff_t>(i)) {
+      return Refused(Cat("runs: ", LayerRunText(run), " twice"));
+    }
+  }
+  if (!o.runs.empty() && o.source != CodeSource::kHidden) {
+    return Refused("runs: the stream is coded from source h");
+  }
+  return absl::OkStatus();
+}
+
 // What has a code of its own for every consumer.
 absl::Status CheckShared(const CalibrationOptions& o, std::size_t consumers) {
   if (o.patches()) {
     return Refused(Cat("patch: patched layers have codes of their own, for one consumer; here are ",
                        consumers));
+  }
+  if (!o.runs.empty()) {
+    return Refused(
+        Cat("runs: the stream has a code of its own, for one consumer; here are ", consumers));
   }
   if (std::count(o.factorisations.begin(), o.factorisations.end(), Factorisation::kStacked) > 0) {
     return Refused(Cat("factorisations: ", FactorisationName(Factorisation::kStacked),
@@ -87,6 +111,7 @@ absl::Status CheckShared(const CalibrationOptions& o, std::size_t consumers) {
 absl::Status CheckOptions(const CalibrationOptions& options, const CalibrationGroup& group) {
   BATON_RETURN_IF_ERROR(CheckSizes(options, group));
   BATON_RETURN_IF_ERROR(CheckFits(options));
+  BATON_RETURN_IF_ERROR(CheckRuns(options, group.producer.model->config().layers));
   return group.shared() ? CheckShared(options, group.consumers.size()) : absl::OkStatus();
 }
 

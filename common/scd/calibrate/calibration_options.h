@@ -15,10 +15,12 @@
 #include "common/scd/calibrate/regression.h"
 #include "common/scd/calibrate/separate_code.h"
 #include "common/scd/codec.h"
+#include "common/weights/layer_run.h"
 
 namespace baton {
 
 inline constexpr std::size_t kMaxRidges = 8;
+inline constexpr std::size_t kMaxRuns = 16;
 
 // The candidate whose codes and decoder training starts from.
 enum class TrainFrom {
@@ -66,6 +68,9 @@ struct CalibrationOptions {
   std::int64_t fisher_documents = 32;
   std::int64_t sample_rows = 4096;             // of each layer, for levels
   CodecStorage storage = CodecStorage::kInt8;  // candidates are rounded to it and measured then
+  // Runs of layers that the consumer computes itself (run_code.h): a candidate for each and every
+  // ridge, which are then the only ones to choose from. Source kHidden and one consumer only.
+  std::vector<LayerRun> runs = {};
   std::uint64_t seed = 0;
   // Start of the paths of files that keep what takes long: finished epochs of each trained
   // candidate (KlTrainingOptions) and what sets of patches are worth (PatchJournal).

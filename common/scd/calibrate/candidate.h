@@ -45,6 +45,8 @@ struct Candidate {
   // for it: its measure is another.
   std::vector<double> judged_kl;
   std::string trained_from;  // the candidate that it was before
+  // Of one with a run: the candidate whose codes its other layers have.
+  std::string run_base = {};
 };
 
 // `code` with offset and mean, its components' bits given out within `budget_bits`, at least one;

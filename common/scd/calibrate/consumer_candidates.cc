@@ -8,6 +8,7 @@
 #include "common/base/status_macros.h"
 #include "common/base/strings.h"
 #include "common/scd/calibrate/patch_journal.h"
+#include "common/scd/calibrate/run_code.h"
 
 namespace baton {
 namespace {
@@ -106,11 +107,16 @@ absl::Span<const Document* const> ConsumerCandidates::ChoosingDocuments() const 
   return absl::MakeConstSpan(split_.learned).subspan(0, std::min(count, split_.learned.size()));
 }
 
+absl::StatusOr<PrefixWay> ConsumerCandidates::Way(const std::string& name,
+                                                  const Codec& codec) const {
+  return CodedWay(name, codec, consumer_.model, options_.prefix, executor_);
+}
+
 // Uncoded K/V, then each candidate.
-std::vector<PrefixWay> ConsumerCandidates::Ways() const {
+absl::StatusOr<std::vector<PrefixWay>> ConsumerCandidates::Ways() const {
   std::vector<PrefixWay> ways = {UncodedWay("uncoded", consumer_.model, executor_)};
   for (std::size_t i = 0; i < codecs_.size(); ++i) {
-    ways.push_back(CodedWay(candidates_[i].spec.name, codecs_[i], consumer_.model, executor_));
+    BATON_ASSIGN_OR_RETURN(ways.emplace_back(), Way(candidates_[i].spec.name, codecs_[i]));
   }
   return ways;
 }
@@ -140,12 +146,13 @@ absl::StatusOr<std::vector<double>> ConsumerCandidates::Kl(
 }
 
 absl::StatusOr<ConsumerKl> ConsumerCandidates::ChoosingKl() const {
-  BATON_ASSIGN_OR_RETURN(const std::vector<double> kl, Kl(Ways()));
+  BATON_ASSIGN_OR_RETURN(const std::vector<PrefixWay> ways, Ways());
+  BATON_ASSIGN_OR_RETURN(const std::vector<double> kl, Kl(ways));
   return ConsumerKl{.uncoded = kl[0], .candidates = {kl.begin() + 1, kl.end()}};
 }
 
 absl::StatusOr<HeldOutScores> ConsumerCandidates::Judge() const {
-  std::vector<PrefixWay> ways = Ways();
+  BATON_ASSIGN_OR_RETURN(std::vector<PrefixWay> ways, Ways());
   for (std::size_t i = 0; i < codecs_.size(); ++i) {
     for (const std::int32_t seam : options_.seams) {
       ways.push_back(WithSeam(ways[i + 1], seam));
@@ -170,8 +177,8 @@ std::size_t ConsumerCandidates::CandidateNamed(const std::string& name) const {
 absl::StatusOr<PatchSelection> ConsumerCandidates::ChoosePatches(std::size_t base,
                                                                  const Codec& patched) const {
   const Codec& start = codecs_[base];
-  const PrefixWay without = CodedWay(patch_base_, start, consumer_.model, executor_);
-  const PrefixWay with = CodedWay(kPatchedName, patched, consumer_.model, executor_);
+  BATON_ASSIGN_OR_RETURN(const PrefixWay without, Way(patch_base_, start));
+  BATON_ASSIGN_OR_RETURN(const PrefixWay with, Way(kPatchedName, patched));
   std::int64_t judged = 0;
   const PatchJudge judge = [&](const std::vector<std::vector<std::size_t>>& sets)
       -> absl::StatusOr<std::vector<double>> {
@@ -208,6 +215,30 @@ absl::Status ConsumerCandidates::AddPatched(const CalibrationStatistics& statist
   Take(candidates_[base].spec, kPatchedName, WithPatches(start, patched.layers, patch_->layers()));
   if (options_.patch_epochs == 0) return absl::OkStatus();
   return AddTrained(codecs_.size() - 1, options_.patch_epochs, kPatchedTrainedName);
+}
+
+absl::Status ConsumerCandidates::AddRuns(const CalibrationStatistics& statistics,
+                                         const std::vector<Matrix>& metric) {
+  BATON_ASSIGN_OR_RETURN(const ConsumerKl kl, ChoosingKl());
+  const std::size_t base = BestForAll({kl});
+  const std::string base_name = candidates_[base].spec.name;
+  const auto total = static_cast<std::int64_t>(options_.runs.size() * options_.ridges.size());
+  std::int64_t done = 0;
+  for (const LayerRun run : options_.runs) {
+    for (const double ridge : options_.ridges) {
+      Codec codec =
+          WithRun(codecs_[base], run,
+                  StreamLayer(consumer_.model, statistics, metric, codecs_[base], run, ridge));
+      CandidateSpec spec = candidates_[base].spec;
+      spec.regression.ridge = ridge;
+      const std::string name = Cat("run:", LayerRunText(run));
+      Take(spec, ridge == options_.ridges.front() ? name : Cat(name, "@", ridge), std::move(codec));
+      candidates_.back().run_base = base_name;
+      BATON_RETURN_IF_ERROR(CheckCodec(codecs_.back()));
+      if (options_.progress) options_.progress("fitting runs", ++done, total);
+    }
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace baton

@@ -61,6 +61,10 @@ class ConsumerCandidates {
   absl::Status AddPatched(const CalibrationStatistics& statistics,
                           const std::vector<Matrix>& metric);
 
+  // For each of CalibrationOptions::runs and each ridge, the best one by now with that run.
+  // `metric` as AddPatched has it. As ChoosingKl.
+  absl::Status AddRuns(const CalibrationStatistics& statistics, const std::vector<Matrix>& metric);
+
   // On documents that trained nothing. As ScoreHeldOut.
   absl::StatusOr<ConsumerKl> ChoosingKl() const;
 
@@ -73,7 +77,8 @@ class ConsumerCandidates {
   absl::Span<const Document* const> ChoosingDocuments() const;
   std::string PatchKey(const Codec& start, const Codec& patched) const;
   std::size_t CandidateNamed(const std::string& name) const;
-  std::vector<PrefixWay> Ways() const;
+  absl::StatusOr<PrefixWay> Way(const std::string& name, const Codec& codec) const;
+  absl::StatusOr<std::vector<PrefixWay>> Ways() const;
   absl::StatusOr<HeldOutScores> Score(absl::Span<const Document* const> documents,
                                       absl::Span<const PrefixWay> ways,
                                       const CalibrationProgress& progress) const;

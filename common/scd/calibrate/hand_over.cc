@@ -51,9 +51,10 @@ void HandOver::Take(absl::Span<const std::int32_t> prefix) {
     const LayerStates& states = producer_->RunLayer(layer);
     const ProducerRows given{.layer = layer,
                              .rows = rows,
+                             .tokens = prefix.data(),
                              .hidden = states.hidden.data(),
-                             .kv = states.kv.data(),
-                             .energy = states.energy.data()};
+                             .rms = states.rms.data(),
+                             .kv = states.kv.data()};
     for (std::size_t w = 0; w < ways_.size(); ++w) {
       ways_[w].decode(given, decoded.data());
       sequences_[w + 1]->view().Append(

@@ -52,9 +52,9 @@ struct KlTrainingResult {
   std::vector<double> learned_kl;  // of each epoch, while it ran: what it minimised
 };
 
-// Keeps codes, the consumer's first rows and its predictions of every document: for a vocabulary of
-// 49,152 about 13 MB each. INVALID_ARGUMENT when there are not more documents than judges;
-// RESOURCE_EXHAUSTED; UNAVAILABLE for the checkpoint. Throws c10::Error.
+// `start` is without a run. Keeps codes, the consumer's first rows and its predictions of every
+// document: for a vocabulary of 49,152 about 13 MB each. INVALID_ARGUMENT when there are not more
+// documents than judges; RESOURCE_EXHAUSTED; UNAVAILABLE for the checkpoint. Throws c10::Error.
 absl::StatusOr<KlTrainingResult> TrainDecoder(const ProbedModel& producer,
                                               const ProbedModel& consumer, const Codec& start,
                                               absl::Span<const Document* const> documents,

@@ -51,6 +51,23 @@ void AddLayer(const LayerStates& producer, absl::Span<const LayerStates* const> 
   }
 }
 
+// The stream after the first rows: the normalised input times its rms.
+std::vector<float> StreamOf(const LayerStates& states) {
+  std::vector<float> stream(states.hidden);
+  const std::size_t width = stream.size() / static_cast<std::size_t>(states.rows);
+  for (std::size_t i = 0; i < stream.size(); ++i) stream[i] *= states.rms[i / width];
+  stream.erase(stream.begin(), stream.begin() + static_cast<std::ptrdiff_t>(width * kSinkTokens));
+  return stream;
+}
+
+void AddStream(const LayerStates& producer, const LayerStates& consumer, StreamStatistics& to,
+               Executor& executor) {
+  const std::vector<float> from = StreamOf(producer), own = StreamOf(consumer);
+  const std::int64_t rows = producer.rows - kSinkTokens;
+  to.sums.Add(rows, from.data(), {own.data()}, executor);
+  to.sample.Add(rows, from.data());
+}
+
 }  // namespace
 
 Moments CalibrationStatistics::Consumer(std::size_t layer, std::size_t consumer) const {
@@ -86,6 +103,12 @@ absl::StatusOr<CalibrationStatistics> GatherStatistics(const ProbedModel& produc
   statistics.source = options.source;
   statistics.consumers = consumers.size();
   statistics.layers = EmptyLayers(producer, consumers, options);
+  const std::int64_t hidden = producer.model->config().hidden;
+  for (const int layer : options.streams) {
+    statistics.streams.emplace(
+        layer, StreamStatistics{PairedSums(hidden, {hidden}),
+                                RowReservoir(hidden, options.sample_rows, options.seed)});
+  }
   std::int64_t total = 0;
   for (const Document* d : documents) total += static_cast<std::int64_t>(d->tokens.size());
   if (options.tokens > 0) total = std::min(total, options.tokens);
@@ -103,6 +126,9 @@ absl::StatusOr<CalibrationStatistics> GatherStatistics(const ProbedModel& produc
           states[i] = &consuming[i]->RunLayer(layer);
         }
         AddLayer(own, states, options, statistics.layers[l], executor);
+        if (const auto to = statistics.streams.find(layer); to != statistics.streams.end()) {
+          AddStream(own, *states.front(), to->second, executor);
+        }
       }
       statistics.tokens += n - kSinkTokens;
     }

@@ -3,7 +3,9 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
+#include <set>
 #include <string_view>
 #include <vector>
 
@@ -31,11 +33,18 @@ struct LayerStatistics {
   std::vector<QuerySums> consumer_queries;
 };
 
+// Of the residual stream that enters a layer, at the producer and at the one consumer.
+struct StreamStatistics {
+  PairedSums sums;
+  RowReservoir sample;  // of the producer's
+};
+
 struct CalibrationStatistics {
   CodeSource source = CodeSource::kHidden;
   std::size_t consumers = 1;
   std::int64_t tokens = 0;  // rows of each layer
   std::vector<LayerStatistics> layers;
+  std::map<int, StreamStatistics> streams;  // by layer: those of GatherOptions::streams
 
   // Of the source and this consumer's own [K | V].
   Moments Consumer(std::size_t layer, std::size_t consumer = 0) const;
@@ -49,6 +58,8 @@ struct GatherOptions {
   CodeSource source = CodeSource::kHidden;
   // The consumer's as well, for patched layers; source kHidden and one consumer only.
   bool inputs = false;
+  // Layers whose streams are looked at as well; source kHidden and one consumer only.
+  std::set<int> streams = {};
   std::int64_t sample_rows = 4096;
   std::int32_t max_tokens = 0;  // of a document
   std::int64_t tokens = 0;      // of all, about: no further document is begun; 0: no limit

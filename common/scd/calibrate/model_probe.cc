@@ -1,6 +1,7 @@
 #include "common/scd/calibrate/model_probe.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <numeric>
 #include <utility>
@@ -43,8 +44,12 @@ class ModelProbe::Watch final : public CaptureHook, public KvView {
     const auto rows = static_cast<std::int32_t>(positions_.size());
     const std::int64_t d = of_.model->config().hidden;
     states_.energy.clear();
+    states_.rms.clear();
     for (const float* row = embedded_; row != embedded_ + rows * d; row += d) {
-      states_.energy.push_back(std::inner_product(row, row + d, row, 0.0f));
+      const float energy = std::inner_product(row, row + d, row, 0.0f);
+      states_.energy.push_back(energy);
+      states_.rms.push_back(
+          std::sqrt(energy / static_cast<float>(d) + of_.model->weights().rms_eps));
     }
     const SequenceSlice slice{0, rows, this, of_.adapter};
     pass_.RunLayers(layer, layer + 1, embedded_,

@@ -31,6 +31,7 @@ struct LayerStates {
   std::vector<float> kv;       // [rows, 2 * kv_dim]: [K | V], K after k-norm, before RoPE
   std::vector<float> queries;  // [rows, heads * head_dim]: after q-norm, before RoPE
   std::vector<float> energy;   // [rows]: |layer input|^2, the stream that attention adds to
+  std::vector<float> rms;      // [rows]: the layer input is `hidden` times it
 };
 
 class ModelProbe {

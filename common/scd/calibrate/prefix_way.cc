@@ -10,6 +10,7 @@
 #include "common/base/strings.h"
 #include "common/model/kv_projection.h"
 #include "common/model/model_weights.h"
+#include "common/scd/calibrate/recomputed_way.h"
 #include "common/scd/calibrate/statistics.h"
 #include "common/scd/decoder.h"
 #include "common/scd/encoder.h"
@@ -45,27 +46,51 @@ class Coder {
         cut_(cut ? *cut : encoder_.whole()),
         executor_(executor) {}
 
-  void Code(const ProducerRows& given, float* out) {
-    const std::int64_t width = encoder_.width();
-    const std::int64_t kv = 2 * decoder_.kv_dim();
-    const float* source = encoder_.source() == CodeSource::kHidden ? given.hidden : given.kv;
-    const auto layer = static_cast<std::size_t>(given.layer);
-    codes_.resize(encoder_.whole().layers[layer].block_bytes);
-    decoded_.resize(static_cast<std::size_t>(kCodeBlockRows * kv));
-    for (std::int64_t row = 0; row < given.rows; row += kCodeBlockRows) {
-      const std::int64_t rows = std::min<std::int64_t>(kCodeBlockRows, given.rows - row);
-      // The last block may be short: rows of zeros fill it.
-      block_.assign(static_cast<std::size_t>(kCodeBlockRows * width), 0.0f);
-      std::copy_n(source + row * width, rows * width, block_.data());
-      encoder_.Encode(given.layer, block_.data(), width, row == 0 ? kSinkTokens : 0, codes_.data(),
-                      executor_);
-      decoder_.Decode(given.layer, codes_.data(), cut_.layers[layer].components,
-                      static_cast<std::int32_t>(row), decoded_.data(), executor_);
-      std::copy_n(decoded_.data(), rows * kv, out + row * kv);
-    }
+  // Of a layer outside the run.
+  void Kv(const ProducerRows& given, float* out) {
+    const int components = cut_.layers[static_cast<std::size_t>(given.layer)].components;
+    Code(given, 2 * decoder_.kv_dim(), out, [&](std::int64_t row) {
+      decoder_.Decode(given.layer, codes_.data(), components, static_cast<std::int32_t>(row),
+                      decoded_.data(), executor_);
+    });
+  }
+
+  // Of the run's first layer.
+  void Stream(const ProducerRows& given, float* out) {
+    const int components = cut_.layers[static_cast<std::size_t>(given.layer)].components;
+    Code(given, decoder_.hidden(), out, [&](std::int64_t) {
+      decoder_.DecodeStream(codes_.data(), components, decoded_.data(), executor_);
+    });
   }
 
  private:
+  // `decode` makes decoded_ [kCodeBlockRows, width] of codes_, whose first row it is given.
+  template <typename Decode>
+  void Code(const ProducerRows& given, std::int64_t width, float* out, const Decode& decode) {
+    codes_.resize(encoder_.whole().layers[static_cast<std::size_t>(given.layer)].block_bytes);
+    decoded_.resize(static_cast<std::size_t>(kCodeBlockRows * width));
+    for (std::int64_t row = 0; row < given.rows; row += kCodeBlockRows) {
+      const std::int64_t rows = std::min<std::int64_t>(kCodeBlockRows, given.rows - row);
+      FillBlock(given, row, rows);
+      encoder_.Encode(given.layer, block_.data(), encoder_.row_width(), row == 0 ? kSinkTokens : 0,
+                      codes_.data(), executor_);
+      decode(row);
+      std::copy_n(decoded_.data(), rows * width, out + row * width);
+    }
+  }
+
+  // The last block may be short: rows of zeros fill it.
+  void FillBlock(const ProducerRows& given, std::int64_t row, std::int64_t rows) {
+    const bool hidden = encoder_.source() == CodeSource::kHidden;
+    const std::int64_t width = encoder_.width(), ld = encoder_.row_width();
+    const float* source = hidden ? given.hidden : given.kv;
+    block_.assign(static_cast<std::size_t>(kCodeBlockRows * ld), 0.0f);
+    for (std::int64_t r = 0; r < rows; ++r) {
+      std::copy_n(source + (row + r) * width, width, block_.data() + r * ld);
+      if (hidden) block_[static_cast<std::size_t>(r * ld + width)] = given.rms[row + r];
+    }
+  }
+
   const CodeEncoder encoder_;
   const CodeDecoder decoder_;
   const CodeCut cut_;
@@ -91,11 +116,16 @@ PrefixWay UncodedWay(std::string name, const ProbedModel& consumer, Executor& ex
           }};
 }
 
-PrefixWay CodedWay(std::string name, const Codec& codec, const ProbedModel& consumer,
-                   Executor& executor, const std::optional<CodeCut>& cut) {
+absl::StatusOr<PrefixWay> CodedWay(std::string name, const Codec& codec,
+                                   const ProbedModel& consumer, std::int32_t max_tokens,
+                                   Executor& executor, const std::optional<CodeCut>& cut) {
   const auto coder = std::make_shared<Coder>(codec, consumer, cut, executor);
-  return {std::move(name),
-          [coder](const ProducerRows& given, float* out) { coder->Code(given, out); }};
+  const PrefixWay coded = {
+      std::move(name), [coder](const ProducerRows& given, float* out) { coder->Kv(given, out); }};
+  return RecomputedWay(
+      coded, codec.run(),
+      [coder](const ProducerRows& given, float* stream) { coder->Stream(given, stream); }, consumer,
+      max_tokens, executor);
 }
 
 PrefixWay MixedWay(std::string name, const PrefixWay& first, const PrefixWay& second,

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "common/scd/calibrate/model_probe.h"
 #include "common/scd/code_cut.h"
 #include "common/scd/codec.h"
@@ -19,9 +20,10 @@ namespace baton {
 struct ProducerRows {
   int layer = 0;
   std::int64_t rows = 0;
-  const float* hidden = nullptr;  // [rows, hidden]
-  const float* kv = nullptr;      // [rows, 2 * kv_dim], K before RoPE
-  const float* energy = nullptr;  // [rows]: as in LayerStates
+  const std::int32_t* tokens = nullptr;  // [rows]
+  const float* hidden = nullptr;         // [rows, hidden]
+  const float* rms = nullptr;            // [rows]: as in LayerStates
+  const float* kv = nullptr;             // [rows, 2 * kv_dim], K before RoPE
 };
 
 struct PrefixWay {
@@ -37,9 +39,12 @@ struct PrefixWay {
 PrefixWay UncodedWay(std::string name, const ProbedModel& consumer, Executor& executor);
 
 // Through the codes that the nodes would make and read, all of them or cut to `cut`, one of this
-// codec. `codec` passed CheckCodec.
-PrefixWay CodedWay(std::string name, const Codec& codec, const ProbedModel& consumer,
-                   Executor& executor, const std::optional<CodeCut>& cut = std::nullopt);
+// codec; the codec's run, if it has one, is computed by the consumer. Prefixes of at most
+// `max_tokens`. `codec` passed CheckCodec. RESOURCE_EXHAUSTED as RecomputedWay.
+absl::StatusOr<PrefixWay> CodedWay(std::string name, const Codec& codec,
+                                   const ProbedModel& consumer, std::int32_t max_tokens,
+                                   Executor& executor,
+                                   const std::optional<CodeCut>& cut = std::nullopt);
 
 // `first` but for `layers`, which come by `second`.
 PrefixWay MixedWay(std::string name, const PrefixWay& first, const PrefixWay& second,

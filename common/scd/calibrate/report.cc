@@ -12,6 +12,8 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 Json Options(const CalibrationOptions& o) {
+  Json runs = Json::array();
+  for (const LayerRun run : o.runs) runs.push_back(LayerRunText(run));
   return {{"source", CodeSourceName(o.source)},
           {"metric", MetricName(o.metric)},
           {"bytes_per_token", o.bytes_per_token},
@@ -33,6 +35,7 @@ Json Options(const CalibrationOptions& o) {
           {"patch_layers", o.patch.most},
           {"patch_documents", o.patch_documents},
           {"patch_epochs", o.patch_epochs},
+          {"runs", runs},
           {"fisher_documents", o.fisher_documents},
           {"storage", o.storage == CodecStorage::kInt8 ? "int8" : "fp32"},
           {"seed", o.seed}};
@@ -126,6 +129,9 @@ std::string CalibrationReport(const ReportInput& in) {
     if (!in.candidates[i].judged_kl.empty()) {
       row["trained_from"] = in.candidates[i].trained_from;
       row["judged_kl"] = in.candidates[i].judged_kl;
+    }
+    if (const LayerRun run = in.codecs[i].run(); !run.empty()) {
+      row["run"] = {{"layers", LayerRunText(run)}, {"base", in.candidates[i].run_base}};
     }
     candidates.push_back(std::move(row));
   }

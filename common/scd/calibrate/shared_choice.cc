@@ -10,9 +10,10 @@ double Relative(const ConsumerKl& consumer, std::size_t candidate) {
 }
 
 // Candidates by encoder, in the order of their first ones.
-std::vector<SharedChoice::Encoder> ByEncoder(absl::Span<const std::string> encoders) {
+std::vector<SharedChoice::Encoder> ByEncoder(absl::Span<const std::string> encoders,
+                                             absl::Span<const std::size_t> among) {
   std::vector<SharedChoice::Encoder> groups;
-  for (std::size_t i = 0; i < encoders.size(); ++i) {
+  for (const std::size_t i : among) {
     const auto same =
         std::find_if(groups.begin(), groups.end(), [&](const SharedChoice::Encoder& g) {
           return encoders[g.candidates.front()] == encoders[i];
@@ -40,9 +41,10 @@ std::size_t BestForAll(absl::Span<const ConsumerKl> consumers) {
 }
 
 SharedChoice ChooseShared(absl::Span<const ConsumerKl> consumers,
-                          absl::Span<const std::string> encoders) {
+                          absl::Span<const std::string> encoders,
+                          absl::Span<const std::size_t> among) {
   SharedChoice choice;
-  choice.encoders = ByEncoder(encoders);
+  choice.encoders = ByEncoder(encoders, among);
   for (SharedChoice::Encoder& e : choice.encoders) {
     for (const ConsumerKl& consumer : consumers) {
       e.relative_kl += Relative(consumer, Best(consumer, e.candidates));

@@ -38,8 +38,10 @@ struct SharedChoice {
   std::vector<std::size_t> chosen;  // candidate of each consumer, all of that encoder
 };
 
-// `encoders`: of each candidate, what names its encoder.
+// `encoders`: of each candidate, what names its encoder. `among`: candidates that may be chosen, in
+// their order, at least one; others are in none of the encoders.
 SharedChoice ChooseShared(absl::Span<const ConsumerKl> consumers,
-                          absl::Span<const std::string> encoders);
+                          absl::Span<const std::string> encoders,
+                          absl::Span<const std::size_t> among);
 
 }  // namespace baton

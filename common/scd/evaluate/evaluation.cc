@@ -184,6 +184,16 @@ absl::StatusOr<std::vector<LayerRun>> RunsToRecompute(const CalibrationPair& pai
                          executor);
 }
 
+// Of documents and questions.
+std::int32_t LongestPrefix(const EvaluationTexts& texts, const EvaluationOptions& options) {
+  std::int32_t longest = options.prefix;
+  if (!texts.questions) return longest;
+  for (const QuestionGroup& group : texts.questions->groups) {
+    longest = std::max(longest, static_cast<std::int32_t>(group.prefix.size()));
+  }
+  return longest;
+}
+
 class Evaluator {
  public:
   Evaluator(const CalibrationPair& pair, const EvaluationTexts& texts,
@@ -217,7 +227,7 @@ class Evaluator {
         bytes += w.bytes_per_token(d.prefix) * d.prefix;
         rows += d.prefix;
       }
-      e.ways.push_back({w.way.name, w.family, bytes / rows, w.is_default});
+      e.ways.push_back({w.way.name, w.family, bytes / rows, w.is_default, w.compute});
     }
     TabulateDocuments(e);
     return absl::OkStatus();
@@ -324,8 +334,9 @@ absl::StatusOr<Evaluation> Evaluate(const CalibrationPair& pair,
   if (texts.questions) BATON_RETURN_IF_ERROR(CheckQuestionTokens(*texts.questions, vocab));
   BATON_ASSIGN_OR_RETURN(const std::vector<LayerRun> runs,
                          RunsToRecompute(pair, texts.documents, options, executor));
-  BATON_ASSIGN_OR_RETURN(const std::vector<EvaluatedWay> ways,
-                         MakeWays(pair, codecs, options.cuts, runs, options.prefix, executor));
+  BATON_ASSIGN_OR_RETURN(
+      const std::vector<EvaluatedWay> ways,
+      MakeWays(pair, codecs, options.cuts, runs, LongestPrefix(texts, options), executor));
   Evaluation e;
   e.producer_weights = pair.producer_weights;
   e.consumer_weights = pair.consumer_weights;

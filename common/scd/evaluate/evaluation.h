@@ -51,6 +51,7 @@ struct WayInfo {
   std::string family;
   double bytes_per_token = 0;  // over the documents' prefixes
   bool is_default = false;
+  double compute = 0;  // part of the layers that the consumer runs over the prefix
 };
 
 struct DocumentScore {

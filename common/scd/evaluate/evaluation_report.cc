@@ -111,6 +111,7 @@ Json WaysJson(const Evaluation& e) {
                     {"family", w.family},
                     {"bytes_per_token", w.bytes_per_token},
                     {"default", w.is_default},
+                    {"compute", w.compute},
                     {"state_error",
                      {{"keys", e.state_errors[i].keys},
                       {"values", e.state_errors[i].values},
@@ -151,21 +152,22 @@ std::string Range(const Interval& i) { return fmt::format("{:.3f} to {:.3f}", i.
 
 TextTable DocumentText(const Evaluation& e, const DocumentTable& t) {
   TextTable table{.title = Cat("Documents: ", t.name),
-                  .head = {"K/V of the prefix", "B/token", "of raw", "KL", "+-", "KL / raw's",
-                           "95 %", "NLL", "+-", "PPL", "top-1"},
+                  .head = {"K/V of the prefix", "B/token", "of raw", "compute", "KL", "+-",
+                           "KL / raw's", "95 %", "NLL", "+-", "PPL", "top-1"},
                   .rows = {},
                   .note = {}};
-  table.rows.push_back({"oracle", "0", "", "0", "", "", "", fmt::format("{:.4f}", t.oracle_nll), "",
+  table.rows.push_back({"oracle", "0", "", "1", "0", "", "", "",
+                        fmt::format("{:.4f}", t.oracle_nll), "",
                         fmt::format("{:.3f}", t.oracle_perplexity), "1"});
   for (std::size_t i = 0; i < t.rows.size(); ++i) {
     const DocumentTable::Row& r = t.rows[i];
     table.rows.push_back(
         {e.ways[i].name, BytesText(e.ways[i].bytes_per_token),
          fmt::format("1/{:.1f}", e.ways[0].bytes_per_token / e.ways[i].bytes_per_token),
-         fmt::format("{:.5f}", r.kl), fmt::format("{:.5f}", r.kl_error),
-         fmt::format("{:.3f}", r.kl_to_raw), Range(r.kl_to_raw_95), fmt::format("{:.4f}", r.nll),
-         fmt::format("{:.4f}", r.nll_error), fmt::format("{:.3f}", r.perplexity),
-         fmt::format("{:.4f}", r.top1)});
+         fmt::format("{:.2f}", e.ways[i].compute), fmt::format("{:.5f}", r.kl),
+         fmt::format("{:.5f}", r.kl_error), fmt::format("{:.3f}", r.kl_to_raw),
+         Range(r.kl_to_raw_95), fmt::format("{:.4f}", r.nll), fmt::format("{:.4f}", r.nll_error),
+         fmt::format("{:.3f}", r.perplexity), fmt::format("{:.4f}", r.top1)});
   }
   const EvaluationOptions& o = e.options;
   const std::string length =

@@ -14,19 +14,13 @@
 #include "common/scd/calibrate/held_out.h"
 #include "common/scd/calibrate/model_probe.h"
 #include "common/scd/calibrate/prefix_way.h"
+#include "common/weights/layer_run.h"
 #include "kernels/executor.h"
 
 namespace baton {
 
-struct LayerRun {
-  int begin = 0;
-  int end = 0;  // exclusive
-
-  int size() const { return end - begin; }
-};
-
-// "selective:8-15" (the last one included) for prefixes of at most `max_tokens`. RESOURCE_EXHAUSTED
-// when the pages for them cannot be had. `executor` must outlive it.
+// "selective:8-15" (the last one included) for prefixes of at most `max_tokens`. Errors and
+// `executor`: as RecomputedWay.
 absl::StatusOr<PrefixWay> SelectiveWay(const ProbedModel& consumer, LayerRun recomputed,
                                        std::int32_t max_tokens, Executor& executor);
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 #include <utility>
 
 #include "common/base/status_macros.h"
@@ -49,14 +50,26 @@ std::string CutName(const std::string& codec, double cut) {
   return Cat(codec, "@", static_cast<int>(std::lround(100 * cut)), "%");
 }
 
+double PartOf(LayerRun run, std::int64_t layers) {
+  return static_cast<double>(run.size()) / static_cast<double>(layers);
+}
+
 // Whole and cut ways of one codec.
-void AddCodedWays(const CalibrationPair& pair, const NamedCodec& named,
-                  const std::vector<double>& cuts, Executor& executor,
-                  std::vector<EvaluatedWay>& ways) {
+absl::Status AddCodedWays(const CalibrationPair& pair, const NamedCodec& named,
+                          const std::vector<double>& cuts, std::int32_t max_tokens,
+                          Executor& executor, std::vector<EvaluatedWay>& ways) {
   const std::string family = "reuse:" + named.name;
+  const double compute = PartOf(named.codec.run(), named.codec.identity.layers);
+  const auto add = [&](const std::string& name, const std::optional<CodeCut>& cut, double bytes,
+                       bool is_default) -> absl::Status {
+    BATON_ASSIGN_OR_RETURN(PrefixWay way,
+                           CodedWay(name, named.codec, pair.consumer, max_tokens, executor, cut));
+    ways.push_back(
+        {std::move(way), family, [bytes](std::int64_t) { return bytes; }, is_default, compute});
+    return absl::OkStatus();
+  };
   const double whole = named.codec.bytes_per_token();
-  ways.push_back({CodedWay(family, named.codec, pair.consumer, executor), family,
-                  [whole](std::int64_t) { return whole; }, true});
+  BATON_RETURN_IF_ERROR(add(family, std::nullopt, whole, true));
   const CodeShape shape = CodeShape::Of(named.codec);
   for (const double part : cuts) {
     const auto cut = CutCode(shape, static_cast<std::uint32_t>(std::floor(part * whole)));
@@ -64,9 +77,9 @@ void AddCodedWays(const CalibrationPair& pair, const NamedCodec& named,
     if (!cut.ok()) continue;
     const double bytes = cut->bytes_per_token();
     if (bytes >= whole) continue;
-    ways.push_back({CodedWay(CutName(family, part), named.codec, pair.consumer, executor, *cut),
-                    family, [bytes](std::int64_t) { return bytes; }, false});
+    BATON_RETURN_IF_ERROR(add(CutName(family, part), *cut, bytes, false));
   }
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -115,9 +128,12 @@ absl::StatusOr<std::vector<EvaluatedWay>> MakeWays(const CalibrationPair& pair,
   for (const LayerRun run : recomputed) {
     BATON_ASSIGN_OR_RETURN(PrefixWay way, SelectiveWay(pair.consumer, run, max_tokens, executor));
     const double bytes = SelectiveBytes(c, run);
-    ways.push_back({std::move(way), "selective", [bytes](std::int64_t) { return bytes; }, false});
+    ways.push_back({std::move(way), "selective", [bytes](std::int64_t) { return bytes; }, false,
+                    PartOf(run, c.layers)});
   }
-  for (const NamedCodec& named : codecs) AddCodedWays(pair, named, cuts, executor, ways);
+  for (const NamedCodec& named : codecs) {
+    BATON_RETURN_IF_ERROR(AddCodedWays(pair, named, cuts, max_tokens, executor, ways));
+  }
   return ways;
 }
 

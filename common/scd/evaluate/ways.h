@@ -28,6 +28,7 @@ struct EvaluatedWay {
   // Of a prefix of so many rows, for each of them.
   std::function<double(std::int64_t rows)> bytes_per_token;
   bool is_default = false;  // as the strategy of this name serves: it also answers questions
+  double compute = 0;       // part of the layers that the consumer runs over the prefix
 };
 
 // Every codec is of this pair. INVALID_ARGUMENT naming file, field, what is there and what the pair

@@ -3,6 +3,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <filesystem>
 #include <map>
@@ -17,6 +18,7 @@
 #include "common/engine/engine.h"
 #include "common/weights/model_source.h"
 #include "gtest/gtest.h"
+#include "kernels/kv_write.h"
 #include "tests/support/tiny_model.h"
 
 namespace baton {
@@ -62,6 +64,10 @@ class RecordingListener : public RequestListener {
   void OnKvReady(KvReady ready) override {
     MutexLock lock(mu_);
     kv_.push_back(std::move(ready));
+  }
+  void OnStates(StatesReady states) override {
+    MutexLock lock(mu_);
+    states_.push_back(std::move(states));
   }
   void OnTokens(TokenDelta delta) override {
     MutexLock lock(mu_);
@@ -118,6 +124,10 @@ class RecordingListener : public RequestListener {
     MutexLock lock(mu_);
     return std::exchange(kv_, {});
   }
+  std::vector<StatesReady> TakeStates() {
+    MutexLock lock(mu_);
+    return std::exchange(states_, {});
+  }
   int finishes() const {
     MutexLock lock(mu_);
     return finishes_;
@@ -132,6 +142,7 @@ class RecordingListener : public RequestListener {
   CondVar changed_;
   Admission admission_;
   std::vector<KvReady> kv_;
+  std::vector<StatesReady> states_;
   std::vector<std::int32_t> ids_;
   std::string text_;
   std::vector<std::string> deltas_;
@@ -233,6 +244,33 @@ inline CacheKeys KeysFor(const std::vector<std::int32_t>& tokens, std::string ex
   keys.exact_space = std::move(exact);
   keys.approx_space = std::move(approx);
   return keys;
+}
+
+inline EngineRequest Producer(const std::vector<std::int32_t>& tokens) {
+  EngineRequest request;
+  request.tokens = tokens;
+  request.prefill_only = true;
+  request.cache = KeysFor(tokens, "base");
+  return request;
+}
+
+// What the network does: rows of one report that the landing wants. Returns (layer, row) pairs.
+inline std::int64_t Copy(const KvReady& ready, const PrefixLanding& landing,
+                         const KvPageLayout& layout) {
+  const std::int32_t begin = std::max(ready.begin, landing.begin);
+  const std::int32_t end = std::min(ready.end, landing.end);
+  for (int head = 0; head < landing.kv_heads && begin < end; ++head) {
+    const auto& to = landing.pages[static_cast<std::size_t>(ready.layer * landing.kv_heads + head)];
+    for (std::int32_t page = begin / kPageRows; page * kPageRows < end; ++page) {
+      const PageRef& from = ready.pages[static_cast<std::size_t>(head)]
+                                       [static_cast<std::size_t>(page - ready.begin / kPageRows)];
+      CopyKvRows(layout, from.data() + layout.k_offset(),
+                 to[static_cast<std::size_t>(page - landing.first_page)].data(),
+                 std::max(0, begin - page * kPageRows),
+                 std::min(kPageRows, end - page * kPageRows));
+    }
+  }
+  return std::max(0, end - begin);
 }
 
 inline EngineRequest Cached(EngineRequest request, std::string approx = "") {

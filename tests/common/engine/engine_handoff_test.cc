@@ -13,14 +13,6 @@
 namespace baton {
 namespace {
 
-EngineRequest Producer(const std::vector<std::int32_t>& tokens) {
-  EngineRequest request;
-  request.tokens = tokens;
-  request.prefill_only = true;
-  request.cache = KeysFor(tokens, "base");
-  return request;
-}
-
 EngineRequest Consumer(const std::vector<std::int32_t>& tokens, std::int32_t handoff_end,
                        std::int64_t max_tokens = 16) {
   EngineRequest request = Cached(Greedy(tokens, max_tokens), "approx");
@@ -30,24 +22,6 @@ EngineRequest Consumer(const std::vector<std::int32_t>& tokens, std::int32_t han
 
 std::int32_t Shareable(std::size_t n) {
   return static_cast<std::int32_t>(ShareablePrefix(static_cast<std::int64_t>(n), std::nullopt));
-}
-
-// What the network does: rows of one report that the landing wants. Returns (layer, row) pairs.
-std::int64_t Copy(const KvReady& ready, const PrefixLanding& landing, const KvPageLayout& layout) {
-  const std::int32_t begin = std::max(ready.begin, landing.begin);
-  const std::int32_t end = std::min(ready.end, landing.end);
-  for (int head = 0; head < landing.kv_heads && begin < end; ++head) {
-    const auto& to = landing.pages[static_cast<std::size_t>(ready.layer * landing.kv_heads + head)];
-    for (std::int32_t page = begin / kPageRows; page * kPageRows < end; ++page) {
-      const PageRef& from = ready.pages[static_cast<std::size_t>(head)]
-                                       [static_cast<std::size_t>(page - ready.begin / kPageRows)];
-      CopyKvRows(layout, from.data() + layout.k_offset(),
-                 to[static_cast<std::size_t>(page - landing.first_page)].data(),
-                 std::max(0, begin - page * kPageRows),
-                 std::min(kPageRows, end - page * kPageRows));
-    }
-  }
-  return std::max(0, end - begin);
 }
 
 // Fills the landing from the producer's reports; every layer must be complete.

@@ -96,6 +96,22 @@ TEST_P(TinyModel, HooksAndSurprisalAgreeWithTransformers) {
             1e-4);
 }
 
+TEST_P(TinyModel, AHooksInputTimesItsScaleIsTheStream) {
+  const ModelConfig& c = model_->config();
+  const auto sequence = NewSequence(*model_, 40);
+  KeepCapture kept(static_cast<int>(c.layers), c.hidden, c.kv_heads * c.head_dim);
+  RunHidden(pass_, *model_, sequence->view(), tokens_, 0, 13, kNoAdapter, &kept);
+  const float* embedded = pass_.Embed(tokens_);
+  const auto& scale = kept.rms[0];
+  ASSERT_EQ(scale.size(), tokens_.size());
+  for (std::size_t r = 0; r < scale.size(); ++r) {
+    for (std::int64_t i = 0; i < c.hidden; ++i) {
+      const std::size_t at = r * static_cast<std::size_t>(c.hidden) + static_cast<std::size_t>(i);
+      EXPECT_NEAR(kept.h_in[0][at] * scale[r], embedded[at], 1e-6 * (1 + scale[r]));
+    }
+  }
+}
+
 TEST_P(TinyModel, AHookChangesNoBit) {
   const ModelConfig& c = model_->config();
   const auto plain = NewSequence(*model_, 40);

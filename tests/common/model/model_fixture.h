@@ -125,10 +125,11 @@ inline double RmsDiff(const std::vector<float>& a, const std::vector<float>& b) 
 class KeepCapture final : public CaptureHook {
  public:
   KeepCapture(int layers, std::int64_t hidden, std::int64_t kv_dim)
-      : h_in(layers), k(layers), v(layers), hidden_(hidden), kv_dim_(kv_dim) {}
+      : h_in(layers), rms(layers), k(layers), v(layers), hidden_(hidden), kv_dim_(kv_dim) {}
   bool WantsInput(int) const override { return true; }
   void OnKv(const LayerCapture& c) override {
     h_in[c.layer].insert(h_in[c.layer].end(), c.h_in, c.h_in + c.rows * hidden_);
+    rms[c.layer].insert(rms[c.layer].end(), c.rms, c.rms + c.rows);
     for (std::int64_t r = 0; r < c.rows; ++r) {
       const float* row = c.k_pre_rope + r * c.ld_kv;
       k[c.layer].insert(k[c.layer].end(), row, row + kv_dim_);
@@ -137,7 +138,7 @@ class KeepCapture final : public CaptureHook {
     }
   }
 
-  std::vector<std::vector<float>> h_in, k, v;
+  std::vector<std::vector<float>> h_in, rms, k, v;
 
  private:
   std::int64_t hidden_, kv_dim_;

@@ -191,6 +191,10 @@ TEST_F(ModelHostTest, ErrorsNameEntryAndField) {
               AllOf(HasSubstr("models[1] (gone)"), HasSubstr("models[2] (lost)")));
   options_.models.pop_back();
   options_.models[1].path = options_.models[0].path;
+  options_.models[1].selective_layers = "1-3";
+  EXPECT_THAT(std::string(Load().status().message()),
+              AllOf(HasSubstr("models[1]"), HasSubstr("selective_layers: 1-3"), HasSubstr("0-2")));
+  options_.models[1].selective_layers.clear();
   options_.models[1].max_context = 100000;
   EXPECT_THAT(std::string(Load().status().message()),
               AllOf(HasSubstr("max_context"), HasSubstr("100000"), HasSubstr("2048")));

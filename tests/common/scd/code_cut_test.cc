@@ -58,6 +58,15 @@ TEST(CodeCut, CutsAreNested) {
   }
 }
 
+TEST(CodeCut, NothingOfANativeLayerTravels) {
+  CodeShape shape = Shape();
+  shape.layers.insert(shape.layers.begin() + 1, CodeShape::Layer());
+  EXPECT_EQ(Components(WholeCode(shape)), (std::vector<int>{3, 0, 2}));
+  EXPECT_EQ(WholeCode(shape).layers[1].block_bytes, 0u);
+  EXPECT_EQ(Components(*CutCode(shape, 2)), (std::vector<int>{1, 0, 1}));
+  EXPECT_EQ(Components(*CutCode(shape, 3)), (std::vector<int>{2, 0, 1}));
+}
+
 TEST(CodeCut, TooSmallABudgetIsRefusedWithTheSmallest) {
   const auto cut = CutCode(Shape(), 1);
   EXPECT_EQ(cut.status().code(), absl::StatusCode::kInvalidArgument);

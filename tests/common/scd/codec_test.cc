@@ -12,6 +12,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/support/temp_dir.h"
+#include "tests/support/test_data.h"
 
 namespace baton {
 namespace {
@@ -62,6 +63,70 @@ Codec Patched(bool with_mlp = true) {
   for (int i = 0; with_mlp && i < 18; ++i) layer.mlp_in.push_back(0.5f - static_cast<float>(i));
   for (int i = 0; with_mlp && i < 36; ++i) layer.mlp_out.push_back(0.125f * static_cast<float>(i));
   return codec;
+}
+
+// The same with two further layers that are a run: the stream of [6] in 2 components.
+Codec WithRun(Codec codec = Small()) {
+  codec.identity.layers = 4;
+  CodecLayer stream;
+  stream.kind = LayerKind::kStream;
+  stream.mean = {5, 4, 3, 2, 1, 0};
+  for (int i = 0; i < 12; ++i) stream.encoder.push_back(0.125f * static_cast<float>(i));
+  stream.bits = {1, 2};
+  stream.importance = {3, 1};
+  stream.levels = {-1, 1, -2, -1, 1, 2};
+  for (int i = 0; i < 12; ++i) stream.decoder.push_back(0.5f * static_cast<float>(i) - 2);
+  stream.offset = {6, 5, 4, 3, 2, 1};
+  CodecLayer native;
+  native.kind = LayerKind::kNative;
+  codec.layers.push_back(stream);
+  codec.layers.push_back(native);
+  return codec;
+}
+
+TEST(CodecTest, ARunIsKept) {
+  const TempDir dir;
+  for (const bool patched : {false, true}) {
+    for (const CodecStorage storage : {CodecStorage::kF32, CodecStorage::kInt8}) {
+      Codec codec = WithRun(patched ? Patched() : Small());
+      if (storage == CodecStorage::kInt8) RoundToInt8(codec);
+      const std::string path = dir.File("run.safetensors");
+      ASSERT_TRUE(SaveCodec(codec, path, storage).ok());
+      const auto loaded = LoadCodec(path);
+      ASSERT_TRUE(loaded.ok()) << loaded.status();
+      EXPECT_EQ(loaded->version(), 3);
+      EXPECT_EQ(loaded->run(), (LayerRun{2, 4}));
+      EXPECT_EQ(loaded->patched(), patched);
+      EXPECT_EQ(loaded->layers[2].kind, LayerKind::kStream);
+      EXPECT_EQ(loaded->layers[2].decoder, codec.layers[2].decoder);
+      EXPECT_EQ(loaded->layers[3].kind, LayerKind::kNative);
+      EXPECT_EQ(loaded->layers[3].rank(), 0);
+      EXPECT_EQ(loaded->Digest(), codec.Digest());
+      EXPECT_DOUBLE_EQ(loaded->bytes_per_token(), (7.0 + 3.0) / 8);
+    }
+  }
+  EXPECT_TRUE(Small().run().empty());
+}
+
+TEST(CodecTest, WhichLayerCodesTheStreamIsPartOfTheEncoder) {
+  // The same numbers: with two components of six numbers, K and V of width 3 would fit too.
+  Codec stream = WithRun();
+  stream.layers.pop_back();
+  Codec other = stream;
+  other.layers[2].kind = LayerKind::kPatch;
+  EXPECT_NE(stream.EncoderDigest(), other.EncoderDigest());
+  EXPECT_NE(stream.EncoderDigest(), WithRun().EncoderDigest());
+}
+
+// Written down when there were no runs yet: codes of stored prefixes keep their names.
+TEST(CodecTest, DigestsStayWhatTheyWere) {
+  const auto reuse = LoadCodec(TestDataDir() + "/codec/codec.safetensors");
+  const auto patch = LoadCodec(TestDataDir() + "/codec/patch.safetensors");
+  ASSERT_TRUE(reuse.ok() && patch.ok());
+  EXPECT_EQ(reuse->EncoderDigest(), "8ab8dd052dd2c56d205f586e4e768673");
+  EXPECT_EQ(reuse->Digest(), "bde8c259247f912d2b1496dd59a9d2e1");
+  EXPECT_EQ(patch->EncoderDigest(), "8ab8dd052dd2c56d205f586e4e768673");
+  EXPECT_EQ(patch->Digest(), "e1d574e5df6c180204f644d7bf004728");
 }
 
 TEST(CodecTest, PatchedLayersAreKept) {
@@ -232,10 +297,31 @@ TEST(CodecTest, WrongFieldsAreNamed) {
          c.layers[1].mlp_in = {1, 1};
        }},
   };
+  const std::vector<Wrong> runs = {
+      {"layer 3: kind: native; there is no run", [](Codec& c) { c.layers[2] = c.layers[0]; }},
+      {"layer 0: kind: native; the run is that of layers 2-3",
+       [](Codec& c) { c.layers[0] = c.layers[3]; }},
+      {"layer 4: kind: stream; the run is that of layers 2-3",
+       [](Codec& c) {
+         c.identity.layers = 5;
+         c.layers.push_back(c.layers[2]);
+       }},
+      {"layer 0: kind: stream; its codes are of source h",
+       [](Codec& c) {
+         c.identity.source = CodeSource::kKv;
+         c.identity.layers = 2;
+         c.layers.erase(c.layers.begin(), c.layers.begin() + 2);
+       }},
+      {"layer 2: decoder: 8 numbers, expected 12", [](Codec& c) { c.layers[2].decoder.resize(8); }},
+      {"layer 2: mlp_in: 8 numbers, expected 0", [](Codec& c) { c.layers[2].mlp_in.resize(8); }},
+      {"layer 3: rank: 1, expected 0", [](Codec& c) { c.layers[3].bits = {1}; }},
+      {"layer 3: offset: 4 numbers, expected 0", [](Codec& c) { c.layers[3].offset.resize(4); }},
+  };
   const TempDir dir;
   std::vector<std::pair<Codec, Wrong>> all;
   for (const Wrong& wrong : cases) all.emplace_back(Small(), wrong);
   for (const Wrong& wrong : patched) all.emplace_back(Patched(), wrong);
+  for (const Wrong& wrong : runs) all.emplace_back(WithRun(), wrong);
   for (auto& [codec, wrong] : all) {
     wrong.change(codec);
     const absl::Status status = CheckCodec(codec);
@@ -298,6 +384,24 @@ TEST(CodecTest, WrongFilesAreNamed) {
   EXPECT_THAT(kinds("layers.0.mlp_in", "layers.0.mlp_on"), HasSubstr("layers.0.mlp_in"));
   // What version 1 calls a decoder is of another size.
   EXPECT_THAT(kinds("\"format_version\":\"2\"", "\"format_version\":\"1\""),
+              HasSubstr("tensors, expected"));
+  const auto runs = [&](const std::string& from, const std::string& to) {
+    const std::string run = dir.File("run.safetensors");
+    EXPECT_TRUE(SaveCodec(WithRun(Patched()), run).ok());
+    const auto loaded = LoadCodec(Edited(run, from, to));
+    EXPECT_FALSE(loaded.ok()) << to;
+    return loaded.ok() ? "" : std::string(loaded.status().message());
+  };
+  EXPECT_THAT(runs("\"run_layers\":\"2-3\"", "\"run_layers\":\"2-4\""),
+              HasSubstr("run_layers: '2-4' are not layers of 4"));
+  EXPECT_THAT(runs("\"run_layers\":\"2-3\"", "\"run_layers\":\"3-2\""),
+              HasSubstr("run_layers: '3-2' is not a run"));
+  EXPECT_THAT(runs("\"run_layers\":\"2-3\"", "\"run_layers\":\"0-3\""),
+              HasSubstr("run_layers: '0-3' holds 0 of patch_layers"));
+  EXPECT_THAT(runs("\"run_layers\":\"2-3\"", "\"run_layers\":\"2-2\""),
+              HasSubstr("tensors, expected"));
+  EXPECT_THAT(runs("\"run_layers\"", "\"fun_layers\""), HasSubstr("no 'run_layers'"));
+  EXPECT_THAT(runs("\"format_version\":\"3\"", "\"format_version\":\"2\""),
               HasSubstr("tensors, expected"));
   EXPECT_EQ(LoadCodec(dir.File("none.safetensors")).status().code(), absl::StatusCode::kNotFound);
 }

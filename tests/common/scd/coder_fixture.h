@@ -33,6 +33,19 @@ class CoderFixture : public ::testing::Test {
     EXPECT_TRUE(DequantizeRow(view->dtype, view->data, values.data(), view->elements()).ok());
     return values;
   }
+  // The codec of two layers as one of a run of both, whose stream has the code of the first.
+  Codec RunOfBoth() const {
+    Codec codec = codec_;
+    CodecLayer& stream = codec.layers[0];
+    stream.kind = LayerKind::kStream;
+    const auto hidden = static_cast<std::size_t>(codec.identity.hidden);
+    stream.decoder.resize(hidden * static_cast<std::size_t>(stream.rank()));
+    stream.offset.resize(hidden);
+    codec.layers[1] = CodecLayer();
+    codec.layers[1].kind = LayerKind::kNative;
+    EXPECT_TRUE(CheckCodec(codec).ok());
+    return codec;
+  }
   std::vector<std::byte> Codes(int layer) const {
     const TensorView* view = expected_->Find(std::to_string(layer) + ".codes");
     return {view->data, view->data + view->nbytes};

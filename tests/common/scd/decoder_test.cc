@@ -76,6 +76,29 @@ TEST_F(DecoderTest, ACutDecodesWithoutTheRest) {
   }
 }
 
+// s = B z + offset by hand, over the components that came.
+TEST_F(DecoderTest, TheStreamIsALinearMapOfItsComponents) {
+  const Codec codec = RunOfBoth();
+  const CodeDecoder decoder(codec, Rope(), executor_);
+  EXPECT_EQ(decoder.run(), (LayerRun{0, 2}));
+  EXPECT_EQ(decoder.hidden(), 24);
+  EXPECT_TRUE(CodeDecoder(codec_, Rope(), executor_).run().empty());
+  const CodecLayer& layer = codec.layers[0];
+  const std::vector<std::byte> codes = Codes(0);
+  for (const int components : {6, 2}) {
+    std::vector<float> z(kCodeBlockRows * 6);
+    decoder.Components(0, codes.data(), components, z.data());
+    std::vector<float> stream(kCodeBlockRows * 24, -1.0f);
+    decoder.DecodeStream(codes.data(), components, stream.data(), executor_);
+    for (std::size_t i = 0; i < stream.size(); ++i) {
+      const float* b = layer.decoder.data() + i % 24 * 6;
+      const float* of_row = z.data() + i / 24 * 6;
+      ASSERT_NEAR(stream[i], std::inner_product(b, b + components, of_row, layer.offset[i % 24]),
+                  kTolerance);
+    }
+  }
+}
+
 TEST_F(DecoderTest, PatchedKvIsNumPys) {
   const CodeDecoder decoder(patch_, Rope(), executor_,
                             [this](int layer, const float* inputs, std::int64_t rows, float* kv,

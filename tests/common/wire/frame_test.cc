@@ -134,6 +134,21 @@ TEST(FrameTest, CodesAreDescribedAsRowsAre) {
   EXPECT_FALSE(EncodeFrameHead(header, Chunks(), Secret()).ok());
 }
 
+TEST(FrameTest, AStreamHasRowsAndNothingElse) {
+  FrameHeader header = Header();
+  header.kind = FrameKind::kStream;
+  const FrameChunk rows{0, ChunkComponent::kRows, 0, header.payload_bytes};
+  const auto bytes = EncodeFrameHead(header, {rows}, Secret());
+  ASSERT_TRUE(bytes.ok()) << bytes.status();
+  const auto head = ParseFrameHead(*bytes);
+  ASSERT_TRUE(head.ok()) << head.status();
+  EXPECT_EQ(head->header, header);
+  EXPECT_EQ(head->chunks[0], rows);
+  EXPECT_FALSE(EncodeFrameHead(header, Chunks(), Secret()).ok());
+  header.kind = FrameKind::kRawKv;
+  EXPECT_FALSE(EncodeFrameHead(header, {rows}, Secret()).ok());
+}
+
 TEST(FrameTest, EveryTruncationIsRefused) {
   const std::string bytes = *HexDecode(kFixture);
   for (size_t n = 0; n < bytes.size(); ++n) {

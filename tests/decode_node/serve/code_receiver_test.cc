@@ -6,6 +6,7 @@
 #include <random>
 
 #include "common/scd/q4_kv.h"
+#include "common/scd/stream_rows.h"
 #include "common/wire/frame.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -18,6 +19,7 @@ constexpr KvPageLayout kLayout{16, DType::kF32};
 constexpr int kLayers = 2;
 constexpr int kHeads = 2;
 constexpr std::int32_t kEnd = 64;
+constexpr int kHidden = 24;
 
 struct Message {
   std::string head;
@@ -163,6 +165,38 @@ class CodeReceiverTest : public ::testing::Test {
     return m;
   }
 
+  // Element of a stream's row, exact in fp16 times the row's scale.
+  static float StreamValue(int row, int i) { return static_cast<float>((row + 1) * (i - 8)); }
+
+  Message StreamFrame(std::uint32_t sequence, int layer, std::int32_t begin, std::int32_t end) {
+    std::vector<float> states;
+    for (int row = begin; row < end; ++row) {
+      for (int i = 0; i < kHidden; ++i) states.push_back(static_cast<float>(i - 8));
+      states.push_back(static_cast<float>(row + 1));
+    }
+    Message m;
+    m.payload.resize(static_cast<std::size_t>(end - begin) * StreamRowBytes(kHidden));
+    EncodeStreamRows(states.data(), end - begin, kHidden,
+                     reinterpret_cast<std::byte*>(m.payload.data()));
+    FrameHeader h = HeaderOf(sequence, layer, begin, end);
+    h.kind = FrameKind::kStream;
+    h.payload_bytes = m.payload.size();
+    h.payload_hash = HashPayload(
+        std::string_view(reinterpret_cast<const char*>(m.payload.data()), m.payload.size()));
+    m.head = *EncodeFrameHead(h, {{0, ChunkComponent::kRows, 0, h.payload_bytes}}, secret_);
+    return m;
+  }
+
+  // A landing of which the consumer runs these layers.
+  void MakeRun(LayerRun run) {
+    landing_->run = run;
+    stream_pool_ = *PagePool::Create(kLayout, 8);
+    Reservation pages = *stream_pool_->Reserve("stream", 8);
+    landing_->stream =
+        std::make_shared<PrefixStream>(landing_->begin, kEnd, kHidden, kLayout, pages);
+    spec_.coding = Coding::kSelective;
+  }
+
   // As the transport would; the status is the receiver's answer to the header.
   absl::Status Deliver(const Message& m, absl::Status fence = absl::OkStatus()) {
     auto landing = receiver_.OnHeader(m.head, m.payload.size(), 1);
@@ -183,6 +217,7 @@ class CodeReceiverTest : public ::testing::Test {
   std::shared_ptr<WorkerPool> workers_;
   CodeReceiver receiver_;
   std::shared_ptr<PagePool> pool_;
+  std::shared_ptr<PagePool> stream_pool_;
   std::shared_ptr<PrefixLanding> landing_;
   IncomingSpec spec_;
   FrameSecret secret_ = *MakeFrameSecret("0123456789abcdef");
@@ -321,6 +356,52 @@ TEST_F(CodeReceiverTest, CodesLandDecodedBesideRawRows) {
     const std::byte* sinks = landing_->pages[kHeads + head][0].data();
     EXPECT_EQ(sinks[kLayout.v_offset()], std::byte{0xEE});
   }
+}
+
+TEST_F(CodeReceiverTest, AStreamLandsForTheLayersThatAreRunHere) {
+  MakeRun({0, 1});
+  auto transfer = Register();
+  EXPECT_TRUE(Deliver(StreamFrame(2, 0, 32, 64)).ok());
+  EXPECT_TRUE(Deliver(Frame(0, 1, 0, 64)).ok());
+  Settle();
+  EXPECT_FALSE(transfer->progress().complete);
+  EXPECT_TRUE(Deliver(StreamFrame(1, 0, 0, 32)).ok());
+  Settle();
+  EXPECT_TRUE(transfer->progress().complete);
+  std::vector<float> rows((kEnd - 4) * kHidden);
+  landing_->stream->Read(4, kEnd - 4, rows.data());
+  for (int row = 4; row < kEnd; ++row) {
+    for (int i = 0; i < kHidden; ++i) {
+      ASSERT_EQ(rows[static_cast<std::size_t>((row - 4) * kHidden + i)], StreamValue(row, i));
+    }
+  }
+  // Its pages are the engine's to fill.
+  EXPECT_EQ(landing_->pages[0][1].data()[kLayout.k_offset()], std::byte{0xEE});
+}
+
+TEST_F(CodeReceiverTest, OfARunNothingButItsStreamIsTaken) {
+  auto raw = Register();
+  EXPECT_FALSE(Deliver(StreamFrame(0, 0, 0, 32)).ok());  // nobody runs a layer
+  receiver_.Close(raw);
+  MakeRun({0, 2});
+  auto transfer = Register();
+  EXPECT_FALSE(Deliver(Frame(0, 0, 0, 32)).ok());
+  EXPECT_FALSE(Deliver(Frame(0, 1, 0, 32)).ok());
+  EXPECT_FALSE(Deliver(StreamFrame(0, 1, 0, 32)).ok());
+  EXPECT_FALSE(Deliver(StreamFrame(0, 0, 8, 32)).ok());
+  EXPECT_FALSE(Deliver(StreamFrame(0, 0, 0, 80)).ok());
+  EXPECT_FALSE(Deliver(Q4Frame(0, 0, 0, 32)).ok());
+  // One row too few for the range that the head names.
+  Message shorter = StreamFrame(0, 0, 0, 31);
+  FrameHeader h = HeaderOf(0, 0, 0, 32);
+  h.kind = FrameKind::kStream;
+  h.payload_bytes = shorter.payload.size();
+  shorter.head = *EncodeFrameHead(h, {{0, ChunkComponent::kRows, 0, h.payload_bytes}}, secret_);
+  EXPECT_FALSE(Deliver(shorter).ok());
+  EXPECT_EQ(receiver_.Dropped("mismatch"), 8);
+  EXPECT_TRUE(Deliver(StreamFrame(0, 0, 0, 64)).ok());
+  Settle();
+  EXPECT_TRUE(transfer->progress().complete);
 }
 
 TEST_F(CodeReceiverTest, CodesNobodyAskedForAndHalfGroupsAreRefused) {

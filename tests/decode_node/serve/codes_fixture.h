@@ -24,15 +24,17 @@ class CodesTest : public NodePair {
  protected:
   // A codec file of `producer` and `consumer`, folders below dir_.
   std::string WriteCodec(const std::string& producer, const std::string& consumer,
-                         CodeSource source, const std::set<std::size_t>& patched = {}) {
+                         CodeSource source, const std::set<std::size_t>& patched = {},
+                         LayerRun run = {}) {
     const auto opened = ModelSource::Open((dir_ / producer).string());
     EXPECT_TRUE(opened.ok()) << opened.status();
     const auto tokenizer = Tokenizer::FromJson((*opened)->tokenizer_json());
     EXPECT_TRUE(tokenizer.ok()) << tokenizer.status();
     codec_ = TinyCodec((dir_ / producer).string(), source, (dir_ / consumer).string(),
-                       (*tokenizer)->digest(), patched);
+                       (*tokenizer)->digest(), patched, run);
     const std::string path =
-        (dir_ / absl::StrCat(producer, "-", consumer, "-", CodeSourceName(source), patched.size()))
+        (dir_ / absl::StrCat(producer, "-", consumer, "-", CodeSourceName(source), patched.size(),
+                             "-", run.size()))
             .string();
     EXPECT_TRUE(SaveCodec(codec_, path).ok());
     return path;
@@ -84,6 +86,14 @@ class CodesTest : public NodePair {
     const std::int64_t ld = 2 * decoder.kv_dim();
     for (int layer = 0; layer < layers; ++layer) {
       const CodeCut::Layer& whole = encoder.whole().layers[static_cast<std::size_t>(layer)];
+      if (decoder.run().contains(layer)) {
+        if (layer > decoder.run().begin) continue;
+        std::vector<float> stream = StreamOf(encoder, decoder, states, blocks);
+        const SequenceSlice slice{0, end - 4, &(*sequence)->view(), kNoAdapter};
+        pass.RunLayers(layer, decoder.run().end, stream.data() + 4 * config.hidden,
+                       {.positions = positions, .sequences = {&slice, 1}}, nullptr);
+        continue;
+      }
       std::vector<std::byte> codes(whole.block_bytes);
       std::vector<float> kv(static_cast<std::size_t>(blocks * kCodeBlockRows * ld));
       for (int b = 0; b < blocks; ++b) {
@@ -116,6 +126,31 @@ class CodesTest : public NodePair {
   SerialExecutor executor_;
 
  private:
+  // What the codes of `blocks` blocks say of the stream that enters the run.
+  std::vector<float> StreamOf(const CodeEncoder& encoder, const CodeDecoder& decoder,
+                              const tiny_codec_internal::Watcher& states, int blocks) {
+    const int layer = decoder.run().begin;
+    const auto l = static_cast<std::size_t>(layer);
+    const auto hidden = static_cast<std::size_t>(decoder.hidden());
+    const CodeCut::Layer& whole = encoder.whole().layers[l];
+    std::vector<std::byte> codes(whole.block_bytes);
+    std::vector<float> stream(static_cast<std::size_t>(blocks * kCodeBlockRows) * hidden);
+    for (int b = 0; b < blocks; ++b) {
+      std::vector<float> rows;
+      for (std::size_t r = 0; r < kCodeBlockRows; ++r) {
+        const std::size_t row = static_cast<std::size_t>(b) * kCodeBlockRows + r;
+        const auto x = states.rows(l).begin() + static_cast<std::ptrdiff_t>(row * hidden);
+        rows.insert(rows.end(), x, x + static_cast<std::ptrdiff_t>(hidden));
+        rows.push_back(states.rms(l)[row]);
+      }
+      encoder.Encode(layer, rows.data(), encoder.row_width(), b == 0 ? 4 : 0, codes.data(),
+                     executor_);
+      decoder.DecodeStream(codes.data(), whole.components,
+                           stream.data() + static_cast<std::size_t>(b * kCodeBlockRows) * hidden,
+                           executor_);
+    }
+    return stream;
+  }
   static DecoderRope RopeOf(const Model& model) {
     return {model.weights().inv_freq, static_cast<float>(model.config().rope.attention_factor)};
   }

@@ -242,12 +242,59 @@ TEST_F(CodesTest, PatchedLayersAreServedByScd) {
   StartDecode({EntryWith("m", "b", {patched})});
   const Answer none = Reuse(prompt, producer);
   EXPECT_EQ(none.timing().strategy(), "oracle");
-  EXPECT_THAT(none.timing().fallback_reason(), HasSubstr("has patched layers; ask for scd"));
+  EXPECT_THAT(none.timing().fallback_reason(),
+              HasSubstr("has patched layers or a run of layers; ask for scd"));
   decode_.reset();
   StartDecode({EntryWith("m", "b", {plain})});
   const Answer unpatched = Ask(Request("m", prompt, "scd", {producer}));
   EXPECT_EQ(unpatched.timing().strategy(), "reuse");
   EXPECT_EQ(unpatched.tokens, reuse.tokens);
+}
+
+// Layers that the consumer runs itself, from a code of the stream that enters the first of them.
+TEST_F(CodesTest, ARunOfLayersIsServedByScd) {
+  const std::string plain = WriteCodec("a", "b", CodeSource::kHidden);
+  const std::string run = WriteCodec("a", "b", CodeSource::kHidden, {0}, {1, 3});
+  // The producer makes codes of both, of all layers for one of them.
+  const std::string producer = StartPrefill("p", {EntryWith("base", "a", {plain, run})});
+  StartDecode({EntryWith("m", "b", {run, plain})},
+              [](DecodeConfig& c) { c.handoff.strategy = Strategy::kScd; });
+  const auto prompt = Prompt(500, 5);
+  for (const int seam : {0, 32}) {
+    auto request = Request("m", prompt, "scd", {producer});
+    request.set_handoff_seam(seam);
+    const Answer scd = Ask(request);
+    ASSERT_TRUE(scd.status.ok()) << scd.status;
+    EXPECT_EQ(scd.timing().strategy(), "scd") << scd.timing().fallback_reason();
+    EXPECT_EQ(scd.finished.usage().transferred_tokens(), 384 - seam - 4);
+    EXPECT_EQ(scd.tokens, WithoutNodes("a", "b", prompt, 384 - seam));
+    // 64 codes of 8 bits for the first layer, as many for the run's stream, none behind it.
+    EXPECT_EQ(scd.timing().handoff_bytes(), 384u * 128u);
+    // The blocks are cached here, of all layers; and in the producer's store for another seam.
+    const Answer again = Ask(request);
+    EXPECT_EQ(again.tokens, scd.tokens);
+    EXPECT_EQ(again.finished.usage().transferred_tokens(), 0);
+    if (seam > 0) {
+      EXPECT_GT(scd.timing().producer_cached_tokens(), 0u);
+    }
+  }
+  // `reuse` takes the codec without a run.
+  const Answer reuse = Reuse(prompt, producer);
+  EXPECT_EQ(reuse.timing().strategy(), "reuse") << reuse.timing().fallback_reason();
+  ExpectNothingHeld();
+}
+
+TEST_F(CodesTest, ARunOverOwnStreamsGivesTheOwnAnswer) {
+  const std::string codec = WriteCodec("a", "a", CodeSource::kHidden, {0}, {1, 3});
+  const std::string producer = StartPrefill("p", {EntryWith("base", "a", {codec})});
+  StartDecode({EntryWith("m", "a", {codec})});
+  const auto prompt = Prompt(200, 21);
+  const Answer got = Ask(Request("m", prompt, "scd", {producer}));
+  EXPECT_EQ(got.timing().strategy(), "scd") << got.timing().fallback_reason();
+  EXPECT_EQ(got.tokens, Oracle("m", prompt).tokens);
+  const Answer none = Reuse(prompt, producer);
+  EXPECT_EQ(none.timing().strategy(), "oracle");
+  EXPECT_THAT(none.timing().fallback_reason(), HasSubstr("a run of layers; ask for scd"));
 }
 
 // Of the own states, hardly rounded, patched layers give the own answer.

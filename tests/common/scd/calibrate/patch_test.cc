@@ -128,7 +128,7 @@ class PatchTest : public ::testing::Test {
     std::vector<PrefixWay> ways;
     for (const auto& layers : sets) {
       ways.push_back(
-          CodedWay("", WithPatches(base_, patched_, layers), consumer_, tiny_.executor()));
+          *CodedWay("", WithPatches(base_, patched_, layers), consumer_, 96, tiny_.executor()));
     }
     const auto scores = ScoreHeldOut(
         tiny_.pair().producer, consumer_, absl::MakeConstSpan(documents_).first(8), ways,

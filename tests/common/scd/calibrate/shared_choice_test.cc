@@ -14,7 +14,7 @@ using testing::ElementsAre;
 TEST(SharedChoiceTest, OneConsumerTakesItsLowest) {
   const std::vector<ConsumerKl> one = {{.uncoded = 0.5, .candidates = {0.3, 0.2, 0.4}}};
   EXPECT_EQ(BestForAll(one), 1U);
-  const SharedChoice choice = ChooseShared(one, {"a", "b", "a"});
+  const SharedChoice choice = ChooseShared(one, {"a", "b", "a"}, {0, 1, 2});
   EXPECT_THAT(choice.chosen, ElementsAre(1));
   EXPECT_EQ(choice.encoder, 1U);
 }
@@ -25,7 +25,7 @@ TEST(SharedChoiceTest, ConsumersCountAlikeHoweverFarTheyDrifted) {
                                        {.uncoded = 1.0, .candidates = {0.5, 0.4}}};
   // (.2 + .5) / 2 against (.9 + .4) / 2.
   EXPECT_EQ(BestForAll(two), 0U);
-  const SharedChoice choice = ChooseShared(two, {"a", "b"});
+  const SharedChoice choice = ChooseShared(two, {"a", "b"}, {0, 1});
   EXPECT_THAT(choice.chosen, ElementsAre(0, 0));
   ASSERT_EQ(choice.encoders.size(), 2U);
   EXPECT_DOUBLE_EQ(choice.encoders[0].relative_kl, 0.35);
@@ -42,7 +42,7 @@ TEST(SharedChoiceTest, DecodersOfOneEncoderMayDiffer) {
   // raw, closed, and the first one trained: which helped only the first consumer.
   const std::vector<ConsumerKl> two = {{.uncoded = 1, .candidates = {0.6, 0.3, 0.2}},
                                        {.uncoded = 1, .candidates = {0.2, 0.3, 0.9}}};
-  const SharedChoice choice = ChooseShared(two, {"raw", "closed", "raw"});
+  const SharedChoice choice = ChooseShared(two, {"raw", "closed", "raw"}, {0, 1, 2});
   EXPECT_THAT(choice.chosen, ElementsAre(2, 0));
   ASSERT_EQ(choice.encoders.size(), 2U);
   EXPECT_THAT(choice.encoders[0].candidates, ElementsAre(0, 2));
@@ -53,8 +53,8 @@ TEST(SharedChoiceTest, DecodersOfOneEncoderMayDiffer) {
 TEST(SharedChoiceTest, TheFirstOfEqualOnesIsTaken) {
   const std::vector<ConsumerKl> one = {{.uncoded = 1, .candidates = {0.3, 0.3}}};
   EXPECT_EQ(BestForAll(one), 0U);
-  EXPECT_THAT(ChooseShared(one, {"a", "a"}).chosen, ElementsAre(0));
-  EXPECT_THAT(ChooseShared(one, {"a", "b"}).chosen, ElementsAre(0));
+  EXPECT_THAT(ChooseShared(one, {"a", "a"}, {0, 1}).chosen, ElementsAre(0));
+  EXPECT_THAT(ChooseShared(one, {"a", "b"}, {0, 1}).chosen, ElementsAre(0));
 }
 
 }  // namespace
