@@ -96,6 +96,27 @@ TEST(InspectTest, PatchedLayersAreNamed) {
   EXPECT_THAT(text.out, HasSubstr("kind_of_layers: [\"patch+mlp\"]"));
 }
 
+TEST(InspectTest, ARunOfLayersIsShown) {
+  const TempDir dir;
+  const std::string path = dir.File("codec.safetensors");
+  Codec codec = Small();
+  codec.identity.source = CodeSource::kHidden;
+  codec.identity.layers = 2;
+  CodecLayer& stream = codec.layers[0];
+  stream.kind = LayerKind::kStream;
+  stream.mean.resize(6);
+  stream.encoder.resize(12, 0.5f);
+  stream.decoder.resize(12, 1.0f);
+  stream.offset.resize(6);
+  codec.layers.emplace_back().kind = LayerKind::kNative;
+  ASSERT_TRUE(SaveCodec(codec, path).ok());
+  const Ran text = Inspect(path);
+  EXPECT_EQ(text.code, 0) << text.err;
+  EXPECT_THAT(text.out, HasSubstr("version: 3"));
+  EXPECT_THAT(text.out, HasSubstr("run: \"0-1\""));
+  EXPECT_THAT(text.out, HasSubstr("kind_of_layers: [\"stream\",\"native\"]"));
+}
+
 TEST(InspectTest, CodecWithAStrangeReportIsShownWithoutIt) {
   const TempDir dir;
   const std::string path = dir.File("codec.safetensors");

@@ -120,6 +120,8 @@ TEST_F(CalibrateCommandTest, WhatIsWrongIsSaid) {
   EXPECT_EQ(Calibrated({}).code, 2);
   EXPECT_EQ(Calibrated(Words({"--source", "x"})).code, 2);
   EXPECT_EQ(Calibrated(Words({"--profile", "quality", "--bytes-per-token", "40"})).code, 2);
+  EXPECT_THAT(Calibrated(Words({"--run", "0-1,9"})).err,
+              HasSubstr("--run: '9' is not a run of layers as in 9-23"));
   EXPECT_THAT(Calibrated(Words({"--patch", "3,x"})).err, HasSubstr("--patch 3,x: neither"));
   Ran ran = Calibrated(Words({"--bytes-per-token", "4000"}));
   EXPECT_EQ(ran.code, 1);

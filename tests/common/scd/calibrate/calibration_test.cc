@@ -230,6 +230,51 @@ TEST(CalibrationTest, PatchedLayersAreACandidateOfEqualBytes) {
   EXPECT_EQ(greedy.scores.ways.size(), patch["layers"].empty() ? 3U : 5U);
 }
 
+TEST(CalibrationTest, RunsAreCandidatesWithinTheBudgetAndTheBestOfThemIsKept) {
+  TinyPair tiny(0.5f);
+  CalibrationOptions options = Options(96);
+  options.ridges = {0.1, 0.001};
+  options.runs = {{1, 3}, {0, 3}, {2, 3}};
+  options.seams = {16};
+  const CalibrationResult r = Made(tiny, options);
+  ASSERT_EQ(r.scores.ways.size(), 1U + 2 * 9);  // raw, two of closed, six with a run
+  EXPECT_EQ(r.scores.ways[4].name, "run:1-2");
+  EXPECT_EQ(r.scores.ways[5].name, "run:1-2@0.001");
+  for (const double bytes : r.bytes_per_token) EXPECT_LE(bytes, bytes == 384 ? 384 : 96);
+  EXPECT_TRUE(r.chosen == "run:0-2" || r.chosen == "run:0-2@0.001") << r.chosen;
+  EXPECT_EQ(r.codec.run(), (LayerRun{0, 3}));
+  EXPECT_LT(Way(r, r.chosen).kl, Way(r, "uncoded").kl / 10);
+  EXPECT_LT(Way(r, "run:1-2").kl, Way(r, "uncoded").kl);
+  const auto report = nlohmann::json::parse(r.codec.report);
+  EXPECT_EQ(report["candidates"][4]["run"]["layers"], "1-2");
+  EXPECT_EQ(report["options"]["runs"], nlohmann::json({"1-2", "0-2", "2-2"}));
+  EXPECT_EQ(report["layers"][0]["kind"], "stream");
+  EXPECT_EQ(report["layers"][2]["kind"], "native");
+  EXPECT_EQ(report["layers"][2]["rank"], 0);
+
+  // A run is asked for: one that does not win is kept all the same, with the winner's other layers.
+  options.runs = {{2, 3}};
+  options.bytes_per_token = 12;
+  const CalibrationResult kept = Made(tiny, options);
+  EXPECT_EQ(kept.codec.run(), (LayerRun{2, 3}));
+  const auto why = nlohmann::json::parse(kept.codec.report);
+  const std::string base = why["candidates"].back()["run"]["base"];
+  EXPECT_TRUE(base == "raw" || base == "closed" || base == "closed@0.001") << base;
+}
+
+TEST(CalibrationTest, ARunKeepsATrainedDecoder) {
+  TinyPair tiny(1.0f);
+  CalibrationOptions options = Options(192);
+  options.epochs = 2;
+  options.train_documents = 12;
+  options.train_rank = 8;
+  options.runs = {{2, 3}};
+  const CalibrationResult r = Made(tiny, options);
+  const auto report = nlohmann::json::parse(r.codec.report);
+  EXPECT_EQ(report["candidates"].back()["run"]["base"], "trained");
+  EXPECT_EQ(r.chosen, "run:2-2");
+}
+
 std::string Failure(TinyPair& tiny, const CalibrationOptions& options, int documents = 8) {
   const auto result =
       Calibrate(tiny.pair(), RandomDocuments(documents, 100, 1), options, tiny.executor());
@@ -257,6 +302,15 @@ TEST(CalibrationTest, WhatIsWrongIsNamed) {
   o.source = CodeSource::kHidden;
   o.patch = {.choice = PatchChoice::kList, .layers = {3}};
   EXPECT_THAT(Failure(tiny, o), HasSubstr("patch: layer 3; the models have 3 layers"));
+
+  o = Options(48);
+  o.runs = {{2, 4}};
+  EXPECT_THAT(Failure(tiny, o), HasSubstr("runs: 2-3; the models have 3 layers"));
+  o.runs = {{1, 2}, {1, 2}};
+  EXPECT_THAT(Failure(tiny, o), HasSubstr("runs: 1-1 twice"));
+  o.runs = {{1, 2}};
+  o.source = CodeSource::kKv;
+  EXPECT_THAT(Failure(tiny, o), HasSubstr("runs: the stream is coded from source h"));
 
   TinyPair other(0, {.layers = 2});
   CalibrationPair mixed = tiny.pair();
@@ -402,6 +456,10 @@ TEST(SharedCalibrationTest, WhatIsWrongIsNamed) {
   o = Options(48);
   o.factorisations = {Factorisation::kStacked};
   EXPECT_THAT(SharedFailure(tiny, group, o), HasSubstr("stacked is for one consumer"));
+
+  o = Options(48);
+  o.runs = {{1, 2}};
+  EXPECT_THAT(SharedFailure(tiny, group, o), HasSubstr("for one consumer; here are 2"));
 
   group.consumers[1].name = "c0";
   EXPECT_THAT(SharedFailure(tiny, group, Options(48)), HasSubstr("two have the name \"c0\""));

@@ -50,6 +50,14 @@ TEST(SharedChoiceTest, DecodersOfOneEncoderMayDiffer) {
   EXPECT_EQ(choice.encoder, 0U);
 }
 
+TEST(SharedChoiceTest, OnlyThoseNamedAreChosenFrom) {
+  const std::vector<ConsumerKl> one = {{.uncoded = 1, .candidates = {0.1, 0.4, 0.3, 0.2}}};
+  const SharedChoice choice = ChooseShared(one, {"a", "b", "c", "a"}, {1, 2});
+  EXPECT_THAT(choice.chosen, ElementsAre(2));
+  ASSERT_EQ(choice.encoders.size(), 2U);
+  EXPECT_THAT(choice.encoders[1].candidates, ElementsAre(2));
+}
+
 TEST(SharedChoiceTest, TheFirstOfEqualOnesIsTaken) {
   const std::vector<ConsumerKl> one = {{.uncoded = 1, .candidates = {0.3, 0.3}}};
   EXPECT_EQ(BestForAll(one), 0U);

@@ -58,8 +58,9 @@ class EvaluationTest : public testing::Test {
     texts_.questions = std::move(questions);
   }
 
-  static NamedCodec CodecOf(const TinyPair& tiny) {
+  static NamedCodec CodecOf(const TinyPair& tiny, const std::vector<LayerRun>& runs = {}) {
     CalibrationOptions o;
+    o.runs = runs;
     o.bytes_per_token = 48;
     o.metric = Metric::kIdentity;
     o.epochs = 0;
@@ -183,6 +184,36 @@ TEST_F(EvaluationTest, CodesAreSweptAndCompared) {
   EXPECT_EQ(e->answer_tables[1].questions, 2);
   EXPECT_EQ(e->answer_tables[0].rows[0].kl, 0);
   EXPECT_GT(e->answer_tables[0].rows[1].kl, 0);
+}
+
+TEST_F(EvaluationTest, ACodecWithARunSaysWhatItComputes) {
+  const TinyPair tiny(0.3f);
+  options_.selective_documents = 1;
+  options_.documents = 2;
+  const std::vector<NamedCodec> codecs = {CodecOf(tiny, {{1, 3}})};
+  const auto e = Run(tiny, codecs);
+  ASSERT_TRUE(e.ok()) << e.status();
+  int with_run = 0, selective = 0;
+  for (const WayInfo& w : e->ways) {
+    SCOPED_TRACE(w.name);
+    if (w.family == "reuse:tuned") {
+      EXPECT_DOUBLE_EQ(w.compute, 2.0 / 3);
+      EXPECT_LE(w.bytes_per_token, 48);
+      ++with_run;
+    } else if (w.family == "selective") {
+      EXPECT_GE(w.compute, 1.0 / 3);
+      ++selective;
+    } else {
+      EXPECT_EQ(w.compute, 0);
+    }
+  }
+  EXPECT_GE(with_run, 3);  // whole and cut
+  EXPECT_EQ(selective, 3);
+  EXPECT_EQ(e->answer_ways.back(), "reuse:tuned");  // questions too, on longer prefixes
+  const std::string json = EvaluationJson(*e), text = EvaluationMarkdown(*e);
+  EXPECT_NE(json.find("\"compute\": 0.666"), std::string::npos);
+  EXPECT_NE(text.find("compute"), std::string::npos);
+  EXPECT_NE(text.find("| 0.67"), std::string::npos) << text;
 }
 
 // Against a plain forward pass over the whole conversation, token by token.
