@@ -12,8 +12,8 @@ namespace baton::ucx {
 
 namespace {
 
-// UCX 1.13 sends a payload in pieces of 8 KiB over TCP when it lies in more than one place, and a
-// rendezvous of one that is whole as it is. Below this the copy isn't worth it.
+// Of a large payload that lies in thousands of places UCX gets a copy in one piece: with UCX 1.13
+// over TCP that takes a fifth off the receiver's time (docs/results.md) and nothing is lost here.
 constexpr uint64_t kGatherBytes = 64 << 10;
 
 }  // namespace
