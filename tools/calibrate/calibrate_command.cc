@@ -197,13 +197,13 @@ class Command {
 
   static void Print(const CalibrationResult& result, const std::string& out, double raw) {
     const HeldOutScores& s = result.scores;
-    std::cout << fmt::format("{:<16}{:>10}{:>10}{:>9}{:>9}{:>9}\n", "", "B/token", "KL", "+-",
+    std::cout << fmt::format("{:<22}{:>10}{:>10}{:>9}{:>9}{:>9}\n", "", "B/token", "KL", "+-",
                              "NLL", "top-1");
-    std::cout << fmt::format("{:<16}{:>10}{:>10.4f}{:>9}{:>9.4f}{:>9.3f}\n", "own", "", 0.0, "",
+    std::cout << fmt::format("{:<22}{:>10}{:>10.4f}{:>9}{:>9.4f}{:>9.3f}\n", "own", "", 0.0, "",
                              s.reference_nll, 1.0);
     for (std::size_t i = 0; i < s.ways.size(); ++i) {
       const WayScore& way = s.ways[i];
-      std::cout << fmt::format("{:<16}{:>10.0f}{:>10.4f}{:>9.4f}{:>9.4f}{:>9.3f}\n", way.name,
+      std::cout << fmt::format("{:<22}{:>10.0f}{:>10.4f}{:>9.4f}{:>9.4f}{:>9.3f}\n", way.name,
                                result.bytes_per_token[i], way.kl, way.kl_error, way.nll, way.top1);
     }
     std::cout << fmt::format(

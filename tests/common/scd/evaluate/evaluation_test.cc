@@ -213,7 +213,7 @@ TEST_F(EvaluationTest, ACodecWithARunSaysWhatItComputes) {
   const std::string json = EvaluationJson(*e), text = EvaluationMarkdown(*e);
   EXPECT_NE(json.find("\"compute\": 0.666"), std::string::npos);
   EXPECT_NE(text.find("compute"), std::string::npos);
-  EXPECT_NE(text.find("| 0.67"), std::string::npos) << text;
+  EXPECT_NE(text.find(" 0.67 |"), std::string::npos) << text;
 }
 
 // Against a plain forward pass over the whole conversation, token by token.
