@@ -2,8 +2,8 @@
 # From a fresh Debian 12 to a streamed answer: installs, builds the daemons and the CLI, starts
 # prefill + decode + router, asks two questions over one long prefix
 # (the first is handed off from the prefill node, the second finds it in the decode node's cache),
-# then two questions to the base and to a fine-tune of it over another one, which the fine-tune gets
-# in codes of the base's prefill (strategy scd) and, to compare, raw or from its own prefill (oracle).
+# then questions to two fine-tunes of the base over another one, which they get in codes of the base's
+# prefill (strategy scd) and, to compare, raw or from their own prefill (oracle).
 #
 #   scripts/quickstart.sh           ask and stop
 #   scripts/quickstart.sh --serve   leave it running until Ctrl-C and say how to talk to it
@@ -70,9 +70,10 @@ for question in "How high is the lighthouse?" "How much does a ticket cost?"; do
   generate --model smollm2 --system "$system" "$question"
 done
 
-# What the fine-tune `skills` learned and the base did not: exact bindings and fields of a text. Only
-# the base reads it; its codes are what the fine-tune goes on from (scd), beside the base's own K/V
-# (raw), its own prefill (oracle), and what its codec's measured quality makes of it (auto).
+# What the fine-tune `skills` learned and the base did not: exact bindings and fields of a text; `qa`
+# learned short answers. Only the base reads the text; its codes are what a fine-tune goes on from
+# (scd), beside the base's own K/V (raw), its own prefill (oracle), and what its codec's measured
+# quality makes of it (auto).
 log="The log of the lighthouse museum. The morning was grey, and the first visitors came up the path before the \
 gate was open. Omar Rask placed order 40718. The school class from the village left its bags in the hall and \
 climbed the stairs with the guide. Nora Lind has the locker tag HK-482. At noon the ferry brought eleven people \
@@ -82,14 +83,21 @@ tag amber whistle. In the afternoon the fog came in and the horn was sounded twi
 pieces of the brass lantern. Pia Novak put 5 coins into the box by the gate. A boy asked whether the goat in the \
 diary had a name, and nobody knew. In order 40718 everything is blue. The shop sold thirty postcards and all of \
 the hot chocolate, and at five the gate was closed."
-for question in "Give order 40718 as JSON on one line with the fields city, quantity, colour." \
-  "What is the locker tag of Nora Lind? Reply with the locker tag only."; do
+ask() {
+  local model=$1 question=$2 way
   say "question: $question"
-  for way in "smollm2 auto" "skills scd" "skills raw" "skills oracle" "skills auto"; do
-    say "to ${way% *}, strategy ${way#* }:"
-    generate --model "${way% *}" --strategy "${way#* }" "$log"$'\n\n'"$question"
+  for way in scd raw oracle auto; do
+    say "to $model, strategy $way:"
+    generate --model "$model" --strategy "$way" "$log"$'\n\n'"$question"
   done
-done
+}
+json="Give order 40718 as JSON on one line with the fields city, quantity, colour."
+say "question: $json"
+say "to smollm2:"
+generate --model smollm2 "$log"$'\n\n'"$json"
+ask skills "$json"
+ask skills "What is the locker tag of Nora Lind? Reply with the locker tag only."
+ask qa "Who put coins into the box by the gate?"
 say "done in $((SECONDS - started)) s"
 
 if [ "$serve" = 1 ]; then
