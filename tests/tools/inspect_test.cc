@@ -113,7 +113,7 @@ TEST(InspectTest, ARunOfLayersIsShown) {
   const Ran text = Inspect(path);
   EXPECT_EQ(text.code, 0) << text.err;
   EXPECT_THAT(text.out, HasSubstr("version: 3"));
-  EXPECT_THAT(text.out, HasSubstr("run: \"0-1\""));
+  EXPECT_THAT(text.out, HasSubstr("run: 0-1"));
   EXPECT_THAT(text.out, HasSubstr("kind_of_layers: [\"stream\",\"native\"]"));
 }
 
