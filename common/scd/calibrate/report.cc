@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <filesystem>
 #include <numeric>
 
 #include "nlohmann/json.hpp"
@@ -44,7 +45,8 @@ Json Options(const CalibrationOptions& o) {
 Json Data(const ReportInput& in, std::int64_t source_width) {
   Json files = Json::array();
   for (const DocumentSet::File& f : in.set.files) {
-    files.push_back({{"path", f.path},
+    // A codec is given away; where its texts lay is nobody's business.
+    files.push_back({{"path", std::filesystem::path(f.path).filename().string()},
                      {"documents", f.documents},
                      {"tokens", f.tokens},
                      {"too_short", f.too_short},
