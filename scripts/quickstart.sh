@@ -97,7 +97,7 @@ say "to smollm2:"
 generate --model smollm2 "$log"$'\n\n'"$json"
 ask skills "$json"
 ask skills "What is the locker tag of Nora Lind? Reply with the locker tag only."
-ask qa "Who put coins into the box by the gate?"
+ask qa "Where must the parcel of order 40718 be sent?"
 say "done in $((SECONDS - started)) s"
 
 if [ "$serve" = 1 ]; then
